@@ -1,0 +1,11 @@
+//! An embeddable, event-sourced storage engine for the session logs of AI agents.
+
+mod error;
+pub mod format;
+mod ids;
+pub mod limits;
+pub mod log;
+pub mod storage;
+
+pub use error::{Error, ErrorKind, Result};
+pub use ids::{Position, SegmentId, Seq, SessionKey, WriterEpoch};

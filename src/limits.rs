@@ -1,0 +1,36 @@
+//! Every bound of the engine, by name. Exceeding one is a [`Limit`](crate::ErrorKind::Limit) error
+//! (or refusal kind `limit`), decided before anything is allocated or written.
+
+/// Largest record: one event as it is stored, or one line of an imported log, in bytes.
+pub const RECORD_BYTES_MAX: u64 = 256 << 20;
+/// Largest batch: all events of one append, in bytes as stored.
+pub const BATCH_BYTES_MAX: u64 = 512 << 20;
+/// Longest session id, in bytes of UTF-8; an id has at least one byte.
+pub const SESSION_ID_BYTES_MAX: usize = 1024;
+/// Most events in one session: a seq fits in 32 bits with the highest value kept free.
+pub const EVENTS_PER_SESSION_MAX: u64 = u32::MAX as u64 - 1;
+/// Largest integer that a JSON number carries without loss: 2^53 - 1.
+pub const SAFE_INTEGER_MAX: i64 = (1 << 53) - 1;
+/// Largest payload of one frame as stored or decoded, in bytes: a record and its envelope.
+pub const FRAME_PAYLOAD_BYTES_MAX: u64 = RECORD_BYTES_MAX + (64 << 20);
+/// Size at which a segment is closed and the next one begun, unless the options say otherwise, in bytes.
+pub const SEGMENT_BYTES_DEFAULT: u64 = 64 << 20;
+/// Smallest segment size that the options accept, in bytes.
+pub const SEGMENT_BYTES_MIN: u64 = 64 << 10;
+/// Largest segment size that the options accept, in bytes.
+pub const SEGMENT_BYTES_MAX: u64 = 1 << 30;
+/// Size of one step of zeroing ahead in the active segment, in bytes.
+pub const ZERO_AHEAD_STEP_BYTES: u64 = 4 << 20;
+/// Bytes that may wait in the commit queue before callers wait for room.
+pub const QUEUE_BYTES_MAX: u64 = 64 << 20;
+/// Size of the buffer that a commit group streams through, in bytes.
+pub const WRITE_BUFFER_BYTES: usize = 1 << 20;
+/// Largest window of a zstd frame that is accepted, as a power of two: 128 MiB.
+pub const ZSTD_WINDOW_LOG_MAX: u32 = 27;
+/// Events of one append after which its run is continued in another frame, in bytes as stored.
+pub const FRAME_RUN_BYTES: usize = 256 << 10;
+
+const _: () = assert!(RECORD_BYTES_MAX < BATCH_BYTES_MAX);
+const _: () = assert!(FRAME_PAYLOAD_BYTES_MAX < u32::MAX as u64);
+const _: () =
+    assert!(SEGMENT_BYTES_MIN <= SEGMENT_BYTES_DEFAULT && SEGMENT_BYTES_DEFAULT <= SEGMENT_BYTES_MAX);

@@ -1,0 +1,1 @@
+//! The segmented append-only log of opaque frames.
