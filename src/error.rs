@@ -4,6 +4,7 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use crate::event::RefusalKind;
 use crate::ids::Seq;
 
 /// Result with the crate's [`Error`].
@@ -71,6 +72,7 @@ struct Inner {
     kind: Option<ErrorKind>,
     message: String,
     rule: Option<&'static str>,
+    refusal: Option<RefusalKind>,
     path: Option<PathBuf>,
     line: Option<u64>,
     offset: Option<u64>,
@@ -93,6 +95,11 @@ impl Error {
 
     pub(crate) fn with_rule(mut self, rule: &'static str) -> Self {
         self.0.rule = Some(rule);
+        self
+    }
+
+    pub(crate) fn with_refusal(mut self, refusal: RefusalKind) -> Self {
+        self.0.refusal = Some(refusal);
         self
     }
 
@@ -131,6 +138,12 @@ impl Error {
     #[must_use]
     pub fn rule(&self) -> Option<&'static str> {
         self.0.rule
+    }
+
+    /// The kind of refusal, where the gate refused.
+    #[must_use]
+    pub fn refusal(&self) -> Option<RefusalKind> {
+        self.0.refusal
     }
 
     /// The file concerned.

@@ -1,0 +1,498 @@
+//! The validating pass: one walk over a text that decides whether it is JSON and notes its peculiarities.
+
+use super::string::compare_keys;
+
+/// Most top-level members of an object whose places a [`Scan`] keeps; an envelope has at most seven.
+pub const MEMBERS_MAX: usize = 16;
+
+/// Objects are checked for repeated keys while no more than this many keys are open at once, which bounds
+/// the memory of the check.
+const OPEN_KEYS_MAX: usize = 1 << 16;
+
+/// Byte offsets of the first peculiarity of each kind inside one value.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Notes {
+    /// A number that reads as negative zero.
+    pub negative_zero: Option<u32>,
+    /// An integer literal beyond +-(2^53 - 1).
+    pub unsafe_integer: Option<u32>,
+    /// A number too large for a finite double.
+    pub non_finite: Option<u32>,
+    /// A key that its object already has.
+    pub duplicate_key: Option<u32>,
+    /// A line feed or carriage return between tokens.
+    pub line_break: Option<u32>,
+}
+
+/// One member of the outermost object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ScannedMember {
+    /// The key with its quotes: start and end offset.
+    pub key: (u32, u32),
+    /// The value: start and end offset, without surrounding white space.
+    pub value: (u32, u32),
+    /// Peculiarities inside the value.
+    pub notes: Notes,
+}
+
+/// What [`scan`] found out about a text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Scan {
+    /// Start and end offset of the value, without surrounding white space.
+    pub value: (u32, u32),
+    /// Members of the outermost object in text order; empty for every other value.
+    pub members: Vec<ScannedMember>,
+    /// There were more members than [`MEMBERS_MAX`]; the rest was validated but not kept.
+    pub more_members: bool,
+    /// Peculiarities of the whole text; of an object's own keys, and of everything inside.
+    pub notes: Notes,
+}
+
+/// Why a text is not JSON.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fault {
+    /// What is wrong.
+    pub kind: FaultKind,
+    /// Byte offset of the first byte that does not fit.
+    pub offset: usize,
+}
+
+/// Kinds of [`Fault`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FaultKind {
+    /// The text ended inside a value, or holds none.
+    Truncated,
+    /// A byte that cannot stand where it stands.
+    Unexpected,
+    /// A whole value is followed by more than white space.
+    Trailing,
+    /// The text is 4 GiB or longer.
+    TooLong,
+}
+
+/// Validates `text` as exactly one JSON value with optional white space around it.
+///
+/// # Errors
+///
+/// The first [`Fault`], with its byte offset.
+pub fn scan(text: &str) -> Result<Scan, Fault> {
+    if u32::try_from(text.len()).is_err() {
+        return Err(Fault { kind: FaultKind::TooLong, offset: 0 });
+    }
+    Scanner {
+        bytes: text.as_bytes(),
+        at: 0,
+        depth: Depth::default(),
+        keys: Keys::default(),
+        notes: Notes::default(),
+    }
+    .run()
+}
+
+struct Scanner<'a> {
+    bytes: &'a [u8],
+    at: usize,
+    depth: Depth,
+    keys: Keys,
+    notes: Notes,
+}
+
+impl Scanner<'_> {
+    fn run(mut self) -> Result<Scan, Fault> {
+        self.space();
+        let start = self.at;
+        let mut members = Vec::new();
+        let mut more_members = false;
+        let mut whole = Notes::default();
+        if self.peek() == Some(b'{') {
+            self.outer_object(&mut members, &mut more_members, &mut whole)?;
+        } else {
+            self.value()?;
+            whole = self.notes;
+        }
+        let end = self.at;
+        self.space();
+        if self.at < self.bytes.len() {
+            return Err(self.fault(FaultKind::Trailing));
+        }
+        merge(&mut whole, &self.notes);
+        Ok(Scan { value: (offset(start), offset(end)), members, more_members, notes: whole })
+    }
+
+    /// The outermost object, whose members are kept apart.
+    fn outer_object(
+        &mut self,
+        members: &mut Vec<ScannedMember>,
+        more: &mut bool,
+        whole: &mut Notes,
+    ) -> Result<(), Fault> {
+        self.open(true);
+        self.space();
+        if self.peek() == Some(b'}') {
+            self.close();
+            return Ok(());
+        }
+        loop {
+            let key = self.key()?;
+            self.notes = Notes { line_break: self.notes.line_break, ..Notes::default() };
+            let start = self.at;
+            self.value()?;
+            let notes = std::mem::take(&mut self.notes);
+            merge(whole, &notes);
+            let value = (offset(start), offset(self.at));
+            if members.len() < MEMBERS_MAX {
+                members.push(ScannedMember { key, value, notes });
+            } else {
+                *more = true;
+            }
+            self.space();
+            match self.peek() {
+                Some(b',') => {
+                    self.at += 1;
+                    self.space();
+                }
+                Some(b'}') => {
+                    self.close();
+                    merge(whole, &self.notes);
+                    return Ok(());
+                }
+                _ => return Err(self.misfit()),
+            }
+        }
+    }
+
+    /// One value of any depth, walked with an explicit stack.
+    fn value(&mut self) -> Result<(), Fault> {
+        let floor = self.depth.len;
+        loop {
+            match self.peek() {
+                Some(b'{') => {
+                    self.open(true);
+                    self.space();
+                    if self.peek() != Some(b'}') {
+                        self.key()?;
+                        continue;
+                    }
+                    self.close();
+                }
+                Some(b'[') => {
+                    self.open(false);
+                    self.space();
+                    if self.peek() != Some(b']') {
+                        continue;
+                    }
+                    self.close();
+                }
+                Some(b'"') => self.string()?,
+                Some(b'-' | b'0'..=b'9') => self.number()?,
+                Some(b't') => self.literal(b"true")?,
+                Some(b'f') => self.literal(b"false")?,
+                Some(b'n') => self.literal(b"null")?,
+                _ => return Err(self.misfit()),
+            }
+            if self.after_value(floor)? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Closes what ends here; `true` once the value that began at `floor` is complete.
+    fn after_value(&mut self, floor: usize) -> Result<bool, Fault> {
+        while self.depth.len > floor {
+            self.space();
+            let object = self.depth.top_is_object();
+            match self.peek() {
+                Some(b',') => {
+                    self.at += 1;
+                    self.space();
+                    if object {
+                        self.key()?;
+                    }
+                    return Ok(false);
+                }
+                Some(b'}') if object => self.close(),
+                Some(b']') if !object => self.close(),
+                _ => return Err(self.misfit()),
+            }
+        }
+        Ok(true)
+    }
+
+    fn open(&mut self, object: bool) {
+        self.at += 1;
+        self.depth.push(object);
+        if object {
+            self.keys.open();
+        }
+    }
+
+    fn close(&mut self) {
+        self.at += 1;
+        if self.depth.pop() {
+            let repeated = self.keys.close(self.bytes);
+            note(&mut self.notes.duplicate_key, repeated);
+        }
+    }
+
+    /// A key, its colon and the white space around it.
+    fn key(&mut self) -> Result<(u32, u32), Fault> {
+        if self.peek() != Some(b'"') {
+            return Err(self.misfit());
+        }
+        let start = self.at;
+        self.string()?;
+        let key = (offset(start), offset(self.at));
+        self.keys.push(key);
+        self.space();
+        if self.peek() != Some(b':') {
+            return Err(self.misfit());
+        }
+        self.at += 1;
+        self.space();
+        Ok(key)
+    }
+
+    fn string(&mut self) -> Result<(), Fault> {
+        self.at += 1;
+        loop {
+            self.at = plain_end(self.bytes, self.at);
+            match self.peek() {
+                Some(b'"') => {
+                    self.at += 1;
+                    return Ok(());
+                }
+                Some(b'\\') => self.escape()?,
+                _ => return Err(self.misfit()),
+            }
+        }
+    }
+
+    fn escape(&mut self) -> Result<(), Fault> {
+        self.at += 1;
+        match self.peek() {
+            Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => self.at += 1,
+            Some(b'u') => {
+                self.at += 1;
+                for _ in 0..4 {
+                    if !self.peek().is_some_and(|b| b.is_ascii_hexdigit()) {
+                        return Err(self.misfit());
+                    }
+                    self.at += 1;
+                }
+            }
+            _ => return Err(self.misfit()),
+        }
+        Ok(())
+    }
+
+    fn number(&mut self) -> Result<(), Fault> {
+        let start = self.at;
+        if self.peek() == Some(b'-') {
+            self.at += 1;
+        }
+        match self.peek() {
+            Some(b'0') => self.at += 1,
+            Some(b'1'..=b'9') => self.digits()?,
+            _ => return Err(self.misfit()),
+        }
+        let mut integer = true;
+        if self.peek() == Some(b'.') {
+            integer = false;
+            self.at += 1;
+            self.digits()?;
+        }
+        if let Some(b'e' | b'E') = self.peek() {
+            integer = false;
+            self.at += 1;
+            if let Some(b'+' | b'-') = self.peek() {
+                self.at += 1;
+            }
+            self.digits()?;
+        }
+        self.note_number(start, integer);
+        Ok(())
+    }
+
+    fn note_number(&mut self, start: usize, integer: bool) {
+        let bytes = &self.bytes[start..self.at];
+        if integer && bytes.len() <= 15 {
+            if bytes == b"-0" {
+                note(&mut self.notes.negative_zero, Some(offset(start)));
+            }
+            return;
+        }
+        // The grammar was checked and is a subset of what the parser takes, so this cannot fail.
+        let value = std::str::from_utf8(bytes).ok().and_then(|t| t.parse::<f64>().ok()).unwrap_or(f64::NAN);
+        if !value.is_finite() {
+            note(&mut self.notes.non_finite, Some(offset(start)));
+        } else if value == 0.0 && value.is_sign_negative() {
+            note(&mut self.notes.negative_zero, Some(offset(start)));
+        } else if integer && !is_safe_integer(bytes) {
+            note(&mut self.notes.unsafe_integer, Some(offset(start)));
+        }
+    }
+
+    fn digits(&mut self) -> Result<(), Fault> {
+        if !self.peek().is_some_and(|b| b.is_ascii_digit()) {
+            return Err(self.misfit());
+        }
+        while self.peek().is_some_and(|b| b.is_ascii_digit()) {
+            self.at += 1;
+        }
+        Ok(())
+    }
+
+    fn literal(&mut self, word: &[u8]) -> Result<(), Fault> {
+        for &expected in word {
+            if self.peek() != Some(expected) {
+                return Err(self.misfit());
+            }
+            self.at += 1;
+        }
+        Ok(())
+    }
+
+    fn space(&mut self) {
+        while let Some(b) = self.peek() {
+            match b {
+                b' ' | b'\t' => {}
+                b'\n' | b'\r' => note(&mut self.notes.line_break, Some(offset(self.at))),
+                _ => return,
+            }
+            self.at += 1;
+        }
+    }
+
+    fn peek(&self) -> Option<u8> {
+        self.bytes.get(self.at).copied()
+    }
+
+    fn fault(&self, kind: FaultKind) -> Fault {
+        Fault { kind, offset: self.at }
+    }
+
+    fn misfit(&self) -> Fault {
+        self.fault(if self.at < self.bytes.len() { FaultKind::Unexpected } else { FaultKind::Truncated })
+    }
+}
+
+/// The open containers: one bit each, so that depth costs an eighth of a byte a level.
+#[derive(Default)]
+struct Depth {
+    bits: Vec<u64>,
+    len: usize,
+}
+
+impl Depth {
+    fn push(&mut self, object: bool) {
+        let (word, bit) = (self.len / 64, self.len % 64);
+        if word == self.bits.len() {
+            self.bits.push(0);
+        }
+        self.bits[word] = self.bits[word] & !(1 << bit) | u64::from(object) << bit;
+        self.len += 1;
+    }
+
+    /// Leaves the innermost container; `true` if it was an object.
+    fn pop(&mut self) -> bool {
+        let object = self.top_is_object();
+        self.len -= 1;
+        object
+    }
+
+    fn top_is_object(&self) -> bool {
+        let at = self.len - 1;
+        self.bits[at / 64] >> (at % 64) & 1 == 1
+    }
+}
+
+/// The keys of all open objects, innermost last.
+#[derive(Default)]
+struct Keys {
+    spans: Vec<(u32, u32)>,
+    starts: Vec<u32>,
+    /// The innermost object had more keys than are kept.
+    overflow: bool,
+}
+
+impl Keys {
+    fn open(&mut self) {
+        self.starts.push(offset(self.spans.len()));
+    }
+
+    fn push(&mut self, key: (u32, u32)) {
+        if self.spans.len() < OPEN_KEYS_MAX {
+            self.spans.push(key);
+        } else {
+            self.overflow = true;
+        }
+    }
+
+    /// Leaves the innermost object; the offset of a key that it has twice.
+    fn close(&mut self, text: &[u8]) -> Option<u32> {
+        let start = self.starts.pop()? as usize;
+        let spans = &mut self.spans[start..];
+        let span = |s: &(u32, u32)| &text[s.0 as usize..s.1 as usize];
+        let repeated = if std::mem::take(&mut self.overflow) || spans.len() < 2 {
+            None
+        } else if spans.len() <= 8 {
+            (1..spans.len())
+                .find(|&i| spans[..i].iter().any(|s| compare_keys(span(s), span(&spans[i])).is_eq()))
+                .map(|i| spans[i].0)
+        } else {
+            spans.sort_by(|a, b| compare_keys(span(a), span(b)).then(a.0.cmp(&b.0)));
+            spans.windows(2).filter(|w| compare_keys(span(&w[0]), span(&w[1])).is_eq()).map(|w| w[1].0).min()
+        };
+        self.spans.truncate(start);
+        repeated
+    }
+}
+
+/// End of the run of string bytes at `at` that are neither a quote, a backslash nor a control character.
+fn plain_end(bytes: &[u8], mut at: usize) -> usize {
+    const ONES: u64 = u64::MAX / 255;
+    const HIGH: u64 = ONES * 0x80;
+    let zero_byte = |x: u64| x.wrapping_sub(ONES) & !x & HIGH;
+    while let Some(chunk) = bytes.get(at..at + 8) {
+        let mut word = [0; 8];
+        word.copy_from_slice(chunk);
+        let x = u64::from_le_bytes(word);
+        // The lowest marked byte is exact; borrows can only mark bytes above it.
+        let hit = zero_byte(x ^ (ONES * u64::from(b'"')))
+            | zero_byte(x ^ (ONES * u64::from(b'\\')))
+            | x.wrapping_sub(ONES * 0x20) & !x & HIGH;
+        if hit != 0 {
+            return at + hit.trailing_zeros() as usize / 8;
+        }
+        at += 8;
+    }
+    while bytes.get(at).is_some_and(|&b| b >= 0x20 && b != b'"' && b != b'\\') {
+        at += 1;
+    }
+    at
+}
+
+fn is_safe_integer(bytes: &[u8]) -> bool {
+    let digits = bytes.strip_prefix(b"-").unwrap_or(bytes);
+    const MAX: &[u8] = b"9007199254740991";
+    digits.len() < MAX.len() || digits.len() == MAX.len() && digits <= MAX
+}
+
+fn note(slot: &mut Option<u32>, found: Option<u32>) {
+    if slot.is_none() {
+        *slot = found;
+    }
+}
+
+fn merge(into: &mut Notes, from: &Notes) {
+    note(&mut into.negative_zero, from.negative_zero);
+    note(&mut into.unsafe_integer, from.unsafe_integer);
+    note(&mut into.non_finite, from.non_finite);
+    note(&mut into.duplicate_key, from.duplicate_key);
+    note(&mut into.line_break, from.line_break);
+}
+
+/// Offsets fit: the length of the text was checked first.
+fn offset(at: usize) -> u32 {
+    u32::try_from(at).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,44 @@
+//! Reads logs of other formats and judges them: decoders yield records, the judge runs each through the gate.
+//!
+//! Decoders stream: memory is bounded by the largest record. They never change a source.
+
+use crate::event::Refusal;
+
+/// One record of a log, without its line feed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Record<'a> {
+    /// The bytes.
+    pub bytes: &'a [u8],
+    /// Line in the (decompressed) text, from 1.
+    pub line: u64,
+    /// Byte offset of its first byte in the (decompressed) text.
+    pub offset: u64,
+    /// A line feed ended it.
+    pub ended: bool,
+    /// It lies where a damaged tail may be cut: anywhere in plain JSONL, only in a torn last frame of zstd.
+    pub lenient: bool,
+}
+
+/// What a decoder yields.
+#[derive(Debug)]
+pub enum Item<'a> {
+    /// The next record.
+    Record(Record<'a>),
+    /// The container is damaged here. Reading goes on behind it where that is possible.
+    Fault(Refusal),
+    /// The last zstd frame is cut: records from here on are what it still yields.
+    TornFrame {
+        /// Byte offset of the frame in the file.
+        offset: u64,
+    },
+}
+
+/// A stream of records: plain JSONL, zstd JSONL.
+pub trait RecordSource {
+    /// The next item, `None` at the end.
+    ///
+    /// # Errors
+    ///
+    /// Only what the operating system reports; damage is an [`Item::Fault`].
+    fn next_item(&mut self) -> std::io::Result<Option<Item<'_>>>;
+}
