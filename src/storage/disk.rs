@@ -246,6 +246,7 @@ fn read_pid(path: &Path) -> Option<u32> {
 /// Makes a directory and its name durable. One that was there may have been made by a process that was
 /// killed before it could sync the parent, so that is done again, unless the parent is not ours to open.
 fn create_directory(dir: &Path) -> io::Result<()> {
+    #[cfg_attr(not(unix), expect(unused_mut, reason = "changed only where directories have modes"))]
     let mut builder = DirBuilder::new();
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
@@ -273,7 +274,7 @@ fn sync_directory(_dir: &Path) -> io::Result<()> {
 
 /// Options that create files which only their owner may read.
 fn private_file() -> OpenOptions {
-    #[allow(unused_mut, reason = "changed only where files have modes")]
+    #[cfg_attr(not(unix), expect(unused_mut, reason = "changed only where files have modes"))]
     let mut options = OpenOptions::new();
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
