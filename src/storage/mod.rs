@@ -3,27 +3,41 @@
 //! Everything above speaks [`Storage`] and [`StorageFile`], so that the same code runs over a real
 //! directory, over memory, and over a storage that fails and crashes on demand.
 
+mod disk;
+pub mod fault;
+mod memory;
+mod ram;
+#[cfg(test)]
+mod tests;
+
+pub use disk::DiskStorage;
+pub use memory::MemoryStorage;
+
 use std::fmt;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-/// A flat directory of files that one store lives in. Names have no separators.
+/// A flat directory of files that one store lives in.
+///
+/// A name has no separator (`/`, `\`, `:`, NUL), is not `.` or `..`, and is not one of the lock's own names
+/// (`LOCK`, `LOCK.pid`, in any case); another is `InvalidInput`.
 pub trait Storage: fmt::Debug + Send + Sync {
-    /// Names of all files, sorted.
+    /// Names of all data files, sorted; neither directories nor the lock's own files.
     fn list(&self) -> io::Result<Vec<String>>;
 
     /// Opens an existing file; `NotFound` if there is none.
     fn open(&self, name: &str, access: Access) -> io::Result<Arc<dyn StorageFile>>;
 
-    /// Creates a file that must not exist yet, for reading and writing. Its name is durable only after
-    /// [`sync_directory`](Self::sync_directory).
+    /// Creates a file that must not exist yet (`AlreadyExists`), for reading and writing. Its name is durable
+    /// only after [`sync_directory`](Self::sync_directory).
     fn create_new(&self, name: &str) -> io::Result<Arc<dyn StorageFile>>;
 
-    /// Gives a file a new name that must not be taken. Durable only after [`sync_directory`](Self::sync_directory).
+    /// Gives a file a new name that must not be taken (`AlreadyExists`). Durable only after
+    /// [`sync_directory`](Self::sync_directory).
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
 
-    /// Removes a file. Durable only after [`sync_directory`](Self::sync_directory).
+    /// Removes a file; `NotFound` if there is none. Durable only after [`sync_directory`](Self::sync_directory).
     fn remove(&self, name: &str) -> io::Result<()>;
 
     /// Makes created, renamed and removed names durable.
@@ -37,6 +51,7 @@ pub trait Storage: fmt::Debug + Send + Sync {
 }
 
 /// One open file. All reads and writes are positional, so handles are shared between threads.
+#[expect(clippy::len_without_is_empty, reason = "a length that has to be asked of the system is no property")]
 pub trait StorageFile: fmt::Debug + Send + Sync {
     /// Length in bytes.
     fn len(&self) -> io::Result<u64>;
@@ -57,7 +72,7 @@ pub trait StorageFile: fmt::Debug + Send + Sync {
 /// How a file is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
-    /// For reading.
+    /// For reading; to write, resize or sync is `PermissionDenied`, as not every system could sync.
     Read,
     /// For reading and writing.
     Write,
@@ -71,4 +86,26 @@ pub trait StorageLock: fmt::Debug + Send + Sync {}
 pub struct LockHolder {
     /// Process id written by the holder, if it could be read.
     pub pid: Option<u32>,
+}
+
+const LOCK_NAME: &str = "LOCK";
+const LOCK_PID_NAME: &str = "LOCK.pid";
+
+/// Refuses a name that could leave the directory, or that belongs to the lock.
+fn check_name(name: &str) -> io::Result<()> {
+    let plain = !matches!(name, "" | "." | "..") && !name.contains(['/', '\\', ':', '\0']);
+    let reserved = [LOCK_NAME, LOCK_PID_NAME].iter().any(|own| own.eq_ignore_ascii_case(name));
+    if plain && !reserved {
+        return Ok(());
+    }
+    Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{name:?} is not a name for a data file")))
+}
+
+impl Access {
+    fn check_write(self) -> io::Result<()> {
+        match self {
+            Self::Write => Ok(()),
+            Self::Read => Err(io::Error::new(io::ErrorKind::PermissionDenied, "opened for reading")),
+        }
+    }
 }
