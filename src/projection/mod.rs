@@ -1,10 +1,12 @@
 //! Pure folds over admitted events. Keeps invariant 6: state equals the fold of the log up to its cursor.
 
+mod anomalies;
 mod messages;
 mod surface;
 mod tool_pairing;
 mod turns;
 
+pub use anomalies::{Anomalies, Warnings};
 pub use messages::{Messages, derived_message};
 pub use surface::{Replacement, Surface, SurfaceFold, fold_surface};
 pub use tool_pairing::ToolPairing;
