@@ -31,6 +31,8 @@ pub const WRITE_BUFFER_BYTES: usize = 1 << 20;
 pub const ZSTD_WINDOW_LOG_MAX: u32 = 27;
 /// Events of one append after which its run is continued in another frame, in bytes as stored.
 pub const FRAME_RUN_BYTES: usize = 256 << 10;
+/// Warnings of one kind, and records cut from a tail, that a report lists; the rest is counted.
+pub const WARNINGS_LISTED_MAX: u64 = 100;
 
 const _: () = assert!(RECORD_BYTES_MAX < BATCH_BYTES_MAX);
 const _: () = assert!(FRAME_PAYLOAD_BYTES_MAX < u32::MAX as u64);

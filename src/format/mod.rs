@@ -1,1 +1,3 @@
 //! Bytes to values and back. No I/O, no clock.
+
+pub mod compress;

@@ -2,12 +2,16 @@
 //!
 //! Decoders stream: memory is bounded by the largest record. They never change a source.
 
+mod lines;
+
+pub use lines::Lines;
+
 use crate::event::Refusal;
 
 /// One record of a log, without its line feed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Record<'a> {
-    /// The bytes.
+    /// The bytes. A long run of NULs at their start may stand shortened; offsets count it in full.
     pub bytes: &'a [u8],
     /// Line in the (decompressed) text, from 1.
     pub line: u64,

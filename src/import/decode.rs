@@ -1,0 +1,138 @@
+//! From the bytes of a record to JSON text, or to the reason why there is none.
+//!
+//! Judges bytes alone: what a record means, and what a fault costs the log, is the judge's part.
+
+use std::borrow::Cow;
+
+use crate::event::RefusalKind;
+use crate::event::json::{Fault, Member, Scan, Value, scan};
+
+/// Places in one record at which a whole event is looked for behind a cut one.
+const GLUED_TRIES_MAX: usize = 64;
+
+/// A record whose text is a JSON object.
+pub(super) struct Decoded<'a> {
+    /// The text; invalid UTF-8 in it reads as U+FFFD.
+    pub(super) text: Cow<'a, str>,
+    /// Its members.
+    pub(super) scan: Scan,
+    /// Offset in the record of the first byte that is no UTF-8.
+    pub(super) bad_utf8: Option<u64>,
+}
+
+/// A record without a JSON object.
+pub(super) struct Unusable {
+    /// What it is instead.
+    pub(super) kind: RefusalKind,
+    /// What is wrong, for people.
+    pub(super) message: String,
+}
+
+impl Decoded<'_> {
+    /// The last member of the object with this name.
+    pub(super) fn member(&self, name: &str) -> Option<Value<'_>> {
+        let text = &*self.text;
+        if self.scan.more_members {
+            return Value::new(text).get(name);
+        }
+        let slice = |(start, end): (u32, u32)| text.get(start as usize..end as usize).unwrap_or_default();
+        let members = self.scan.members.iter().rev();
+        let mut members = members.map(|m| Member { key: slice(m.key), value: Value::new(slice(m.value)) });
+        members.find(|m| m.is(name)).map(|m| m.value)
+    }
+
+    /// Whether the record is a `turn/end`, which makes everything before it a committed part of the log.
+    pub(super) fn is_turn_end(&self) -> bool {
+        self.member("type").is_some_and(|t| t.is_str("turn/end"))
+    }
+}
+
+/// Decodes a record: any bytes but a line feed.
+pub(super) fn decode(bytes: &[u8]) -> Result<Decoded<'_>, Unusable> {
+    let (text, bad_utf8) = match std::str::from_utf8(bytes) {
+        Ok(text) => (Cow::Borrowed(text), None),
+        Err(error) => (String::from_utf8_lossy(bytes), Some(error.valid_up_to() as u64)),
+    };
+    match scan(&text) {
+        Ok(scan) if text.as_bytes().get(scan.value.0 as usize) == Some(&b'{') => {
+            Ok(Decoded { text, scan, bad_utf8 })
+        }
+        Ok(_) => Err(Unusable::new(RefusalKind::NotAnEvent, "the record is JSON but no object")),
+        Err(fault) => Err(classify(bytes, &text, fault, bad_utf8)),
+    }
+}
+
+/// Whether a record is nothing but NUL bytes.
+pub(super) fn is_nul_run(bytes: &[u8]) -> bool {
+    !bytes.is_empty() && bytes.iter().all(|&b| b == 0)
+}
+
+impl Unusable {
+    fn new(kind: RefusalKind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into() }
+    }
+}
+
+fn classify(bytes: &[u8], text: &str, fault: Fault, bad_utf8: Option<u64>) -> Unusable {
+    if bytes.first() == Some(&0) {
+        return Unusable::new(RefusalKind::NulPadding, "NUL bytes stand where a record should begin");
+    }
+    if bytes.iter().all(|b| matches!(b, b' ' | b'\t' | b'\r')) {
+        return Unusable::new(RefusalKind::BlankRecord, "the line is blank");
+    }
+    if let Some(at) = whole_event_behind(text) {
+        let message = format!(
+            "the record is cut, and a whole one was appended to the same line at its byte {at}: what was cut is lost"
+        );
+        return Unusable::new(RefusalKind::GluedRecord, message);
+    }
+    let utf8 = bad_utf8.map(|at| format!(", and not UTF-8 at its byte {at}")).unwrap_or_default();
+    let message = format!("the record is not JSON: {:?} at its byte {}{utf8}", fault.kind, fault.offset);
+    Unusable::new(RefusalKind::CorruptRecord, message)
+}
+
+/// Where a whole object that looks like an event begins, behind the start of the text and up to its end.
+fn whole_event_behind(text: &str) -> Option<usize> {
+    const START: &[u8] = b"{\"type\"";
+    let starts = memchr::memmem::find_iter(text.as_bytes(), START).filter(|&at| at > 0);
+    starts.take(GLUED_TRIES_MAX).find(|&at| scan(&text[at..]).is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kind(bytes: &[u8]) -> Option<RefusalKind> {
+        decode(bytes).err().map(|u| u.kind)
+    }
+
+    #[test]
+    fn unusable_records_are_told_apart() {
+        use RefusalKind as K;
+        assert_eq!(kind(b"{\"type\":\"x\"}\r"), None);
+        assert_eq!(kind(b""), Some(K::BlankRecord));
+        assert_eq!(kind(b" \t\r"), Some(K::BlankRecord));
+        assert_eq!(kind(b"\0\0"), Some(K::NulPadding));
+        assert_eq!(kind(b"\0{\"type\":\"x\"}"), Some(K::NulPadding));
+        assert_eq!(kind(b"null"), Some(K::NotAnEvent));
+        assert_eq!(kind(b"[{}]"), Some(K::NotAnEvent));
+        assert_eq!(kind(b"{\"type\":\"x\",\"da"), Some(K::CorruptRecord));
+        assert_eq!(kind(b"{\"a\":\"\xC3"), Some(K::CorruptRecord));
+        assert_eq!(kind(b"{\"type\":\"x\",\"da{\"type\":\"y\",\"data\":{}}"), Some(K::GluedRecord));
+        assert_eq!(kind(b"{\"a\":[{\"type\":\"t\"}]"), Some(K::CorruptRecord));
+    }
+
+    #[test]
+    fn invalid_utf8_in_an_object_is_located_and_readable() {
+        let decoded = decode(b"{\"a\":\"\xC3\"}").ok().expect("an object");
+        assert_eq!(decoded.bad_utf8, Some(6));
+        assert!(decoded.member("a").is_some_and(|a| a.is_str("\u{FFFD}")));
+    }
+
+    #[test]
+    fn of_repeated_members_the_last_counts_however_many_there_are() {
+        let many: String = (0..40).map(|i| format!(r#""k{i}":0,"#)).collect();
+        let text = format!(r#"{{"type":"turn/start",{many}"type":"turn\/end"}}"#);
+        assert!(decode(text.as_bytes()).ok().expect("an object").is_turn_end());
+    }
+}

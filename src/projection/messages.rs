@@ -1,0 +1,101 @@
+//! The message that a surface node stands for (spec section 5), as a slice of its event's payload.
+//!
+//! Must never copy or re-spell a payload: what the model saw is what was stored.
+
+use super::Projection;
+use super::surface::{Surface, node_of};
+use crate::event::json::Value;
+use crate::event::{Admitted, Event};
+
+/// The derived message of an event: the payload of a `user/message`, the `message` member of a `tool/result`
+/// and of an `assistant/message` with content. An assistant message without content (a host that only reports
+/// usage) and every other event derive none.
+#[must_use]
+pub fn derived_message<'a>(type_name: &str, data: Value<'a>) -> Option<Value<'a>> {
+    match type_name {
+        "user/message" => Some(data),
+        "tool/result" => data.get("message"),
+        "assistant/message" => data.get("message").filter(|m| !has_no_content(*m)),
+        _ => None,
+    }
+}
+
+/// Which events of the surface derive no message, so that messages are counted without their payloads.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Messages {
+    /// `assistant/message` events without content, ascending.
+    silent: Vec<u32>,
+}
+
+impl Messages {
+    /// Number of messages that the nodes of a surface derive to.
+    #[must_use]
+    pub fn count(&self, surface: &Surface) -> usize {
+        let nodes = surface.nodes();
+        if self.silent.is_empty() {
+            return nodes.len();
+        }
+        nodes.iter().filter(|node| self.silent.binary_search(node).is_err()).count()
+    }
+
+    fn take(&mut self, event: &Event<'_>) {
+        if event.type_name == "assistant/message"
+            && derived_message(&event.type_name, event.value()).is_none()
+        {
+            self.silent.push(node_of(event.seq));
+        }
+    }
+}
+
+impl Projection for Messages {
+    fn apply(&mut self, event: &Admitted<'_>) {
+        self.take(event.event());
+    }
+}
+
+/// Blocks of type `tool-call` in an `assistant/message` payload, in order.
+pub(super) fn tool_calls(data: Value<'_>) -> impl Iterator<Item = Value<'_>> {
+    let content = data.get("message").and_then(|m| m.get("content"));
+    let blocks = content.into_iter().flat_map(|c| c.elements());
+    blocks.filter(|block| block.get("type").is_some_and(|t| t.is_str("tool-call")))
+}
+
+/// The call id that a `tool/result` payload answers.
+pub(super) fn answered_call(data: Value<'_>) -> Option<Value<'_>> {
+    data.get("message")?.get("source")?.get("callId")
+}
+
+fn has_no_content(message: Value<'_>) -> bool {
+    message.get("content").is_none_or(|c| c.elements().next().is_none())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::projection::testing::event;
+
+    #[test]
+    fn messages_are_slices_of_the_payload() {
+        let derive =
+            |type_name, text| derived_message(type_name, Value::new(text)).map(|m| m.raw().to_owned());
+        let user = r#"{"id": "u",  "content":[]}"#;
+        assert_eq!(derive("user/message", user).as_deref(), Some(user));
+        let assistant = r#"{"turn":1,"message":{"content":[ 1.0 ]}}"#;
+        assert_eq!(derive("assistant/message", assistant).as_deref(), Some(r#"{"content":[ 1.0 ]}"#));
+        assert_eq!(derive("assistant/message", r#"{"message":{"content":[ ]}}"#), None);
+        assert_eq!(
+            derive("tool/result", r#"{"message":{"content":[]}}"#).as_deref(),
+            Some(r#"{"content":[]}"#)
+        );
+        assert_eq!(derive("turn/start", r#"{"turn":1}"#), None);
+    }
+
+    #[test]
+    fn silent_events_are_remembered_for_the_count() {
+        let mut messages = Messages::default();
+        messages.take(&event(3, "assistant/message", r#"{"message":{"content":[]}}"#));
+        messages.take(&event(5, "assistant/message", r#"{"message":{"content":["x"]}}"#));
+        messages.take(&event(6, "todo/write", "{}"));
+        assert_eq!(messages.silent, [3]);
+    }
+}

@@ -1,0 +1,143 @@
+//! All projections of one session together: what the gate asks, and what resuming a session needs.
+
+use super::messages::Messages;
+use super::{Projection, RequestHeader, Surface, ToolPairing, Turns};
+use crate::error::Result;
+use crate::event::json::{Digest, JsonString};
+use crate::event::{Admitted, Candidate, Refusal, SessionState};
+use crate::ids::Seq;
+
+/// A session folded up to [`next_seq`](SessionState::next_seq).
+#[derive(Debug, Clone, PartialEq)]
+pub struct State {
+    session_id: String,
+    next_seq: Seq,
+    last_time: Option<i64>,
+    surface: Surface,
+    request_header: RequestHeader,
+    pairing: ToolPairing,
+    turns: Turns,
+    messages: Messages,
+}
+
+impl State {
+    /// The state of an empty session.
+    #[must_use]
+    pub fn new(session_id: impl Into<String>) -> Self {
+        Self {
+            session_id: session_id.into(),
+            next_seq: Seq::new(0),
+            last_time: None,
+            surface: Surface::default(),
+            request_header: RequestHeader::default(),
+            pairing: ToolPairing::default(),
+            turns: Turns::default(),
+            messages: Messages::default(),
+        }
+    }
+
+    /// Time of the last event, in milliseconds since the Unix epoch.
+    #[must_use]
+    pub fn last_time(&self) -> Option<i64> {
+        self.last_time
+    }
+
+    /// The model-visible surface.
+    #[must_use]
+    pub fn visible(&self) -> &Surface {
+        &self.surface
+    }
+
+    /// The request header in force.
+    #[must_use]
+    pub fn request_header(&self) -> &RequestHeader {
+        &self.request_header
+    }
+
+    /// What is open.
+    #[must_use]
+    pub fn turns(&self) -> &Turns {
+        &self.turns
+    }
+
+    /// Number of messages that the surface derives to.
+    #[must_use]
+    pub fn message_count(&self) -> usize {
+        self.messages.count(&self.surface)
+    }
+
+    /// For each surface node: is the cut behind it balanced? See [`ToolPairing::cuts`].
+    ///
+    /// # Errors
+    ///
+    /// `Rejected` by rule `tool-pairing` if results outnumber calls anywhere.
+    pub fn cuts(&mut self) -> Result<&[bool]> {
+        self.pairing.cuts(&self.surface)
+    }
+
+    /// Whether the cut before a node is balanced. See [`ToolPairing::balanced_before`].
+    ///
+    /// # Errors
+    ///
+    /// As [`cuts`](Self::cuts), or `NotFound` if the node is not on the surface.
+    pub fn balanced_before(&mut self, node: Seq) -> Result<bool> {
+        self.pairing.balanced_before(&self.surface, node)
+    }
+
+    /// Whether the cut behind a node is balanced. See [`ToolPairing::balanced_after`].
+    ///
+    /// # Errors
+    ///
+    /// As [`balanced_before`](Self::balanced_before).
+    pub fn balanced_after(&mut self, node: Seq) -> Result<bool> {
+        self.pairing.balanced_after(&self.surface, node)
+    }
+
+    /// The candidates that close an interrupted turn here. See [`Turns::closers`].
+    ///
+    /// # Errors
+    ///
+    /// `empty-call-id` or `limit`.
+    pub fn closers(&self) -> std::result::Result<Vec<Candidate<'static>>, Refusal> {
+        self.turns.closers(self.next_seq, self.last_time.unwrap_or_default())
+    }
+}
+
+impl Projection for State {
+    fn apply(&mut self, event: &Admitted<'_>) {
+        self.next_seq = event.event().seq.next();
+        self.last_time = Some(event.event().time);
+        self.surface.apply(event);
+        self.request_header.apply(event);
+        self.pairing.apply(event);
+        self.turns.apply(event);
+        self.messages.apply(event);
+    }
+}
+
+impl SessionState for State {
+    fn session_id(&self) -> &str {
+        &self.session_id
+    }
+
+    fn next_seq(&self) -> Seq {
+        self.next_seq
+    }
+
+    fn surface(&self) -> &[u32] {
+        self.surface.nodes()
+    }
+
+    fn position_of(&self, node: Seq) -> Option<usize> {
+        self.surface.position_of(node)
+    }
+
+    fn rewrite_digest(&self, node: Seq) -> Option<Digest> {
+        self.surface.rewrite_digest(node)
+    }
+
+    /// Only imports of older shapes ask, and they keep the ids themselves.
+    fn message_id(&self, _event: Seq) -> Option<JsonString<'_>> {
+        None
+    }
+}
