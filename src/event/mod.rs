@@ -2,9 +2,25 @@
 //!
 //! Pure: no I/O, no clock. Keeps invariant 5: no event exists that [`admit`] did not accept.
 
+mod admit;
+mod envelope;
 pub mod json;
+mod legacy;
+mod message;
 mod model;
+mod normalise;
+mod payload;
+mod request_header;
+mod surface_rules;
+mod turn_rules;
 mod verdict;
+mod vocabulary;
 
+pub use admit::admit;
+pub use envelope::{parse_draft, parse_record};
+pub use legacy::{legacy_kind, legacy_refusal};
 pub use model::{Admitted, Candidate, Event, Origin, Placement, Provenance, SessionState, SurfaceOp};
+pub use payload::Payload;
+pub use request_header::{CanonicalHeader, HeaderReason};
 pub use verdict::{Family, Refusal, RefusalKind, RepairKind, Warning, WarningKind};
+pub use vocabulary::{KNOWN_TYPES, Vocabulary, code_of, is_surface_type, name_of};

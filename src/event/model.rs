@@ -4,9 +4,11 @@
 //! [`admit`](super::admit).
 
 use std::borrow::Cow;
+use std::fmt::{self, Write as _};
 use std::ops::Range;
 
-use super::json::{Digest, JsonString, Value};
+use super::json::{Digest, JsonString, Value, write_string};
+use super::payload::Payload;
 use super::verdict::Warning;
 use crate::ids::Seq;
 
@@ -74,8 +76,8 @@ pub struct Candidate<'a> {
     pub seq: Option<Seq>,
     /// Milliseconds since the Unix epoch.
     pub time: i64,
-    /// The payload text.
-    pub data: Cow<'a, str>,
+    /// The payload.
+    pub data: Payload<'a>,
     /// The surface op.
     pub surface_op: Option<SurfaceOp>,
     /// `sourceEventSeqs`.
@@ -164,6 +166,37 @@ impl Event<'_> {
         Value::new(&self.data)
     }
 
+    /// Appends the event as one line of JSON without a line feed: keys in the order type, seq, time, data,
+    /// sourceEventSeqs, surfaceOp, ignorable; the data byte for byte.
+    pub fn write_json(&self, out: &mut String) {
+        out.push_str("{\"type\":");
+        write_string(out, &JsonString::from(&*self.type_name));
+        out.push_str(",\"seq\":");
+        write_integer(out, self.seq);
+        out.push_str(",\"time\":");
+        write_integer(out, self.time);
+        out.push_str(",\"data\":");
+        out.push_str(&self.data);
+        if let Some(sources) = &self.sources {
+            out.push_str(",\"sourceEventSeqs\":[");
+            for (i, source) in sources.iter().enumerate() {
+                if i > 0 {
+                    out.push(',');
+                }
+                write_integer(out, source);
+            }
+            out.push(']');
+        }
+        if let Some(op) = self.surface_op {
+            out.push_str(",\"surfaceOp\":");
+            op.write_json(out);
+        }
+        if self.ignorable {
+            out.push_str(",\"ignorable\":true");
+        }
+        out.push('}');
+    }
+
     /// The event free of borrowed text.
     #[must_use]
     pub fn into_owned(self) -> Event<'static> {
@@ -177,4 +210,59 @@ impl Event<'_> {
             ignorable: self.ignorable,
         }
     }
+}
+
+impl SurfaceOp {
+    /// Appends the op as JSON, as an event carries it.
+    pub fn write_json(self, out: &mut String) {
+        match self {
+            Self::Append => out.push_str("\"append\""),
+            Self::Replace { start, end } => {
+                out.push_str("{\"op\":\"replace\",\"start\":");
+                write_integer(out, start);
+                out.push_str(",\"end\":");
+                write_integer(out, end);
+                out.push('}');
+            }
+        }
+    }
+}
+
+impl<'a> Candidate<'a> {
+    /// A candidate off the surface for the next seq.
+    #[must_use]
+    pub fn new(type_name: impl Into<Cow<'a, str>>, time: i64, data: impl Into<Payload<'a>>) -> Self {
+        Self {
+            type_name: type_name.into(),
+            seq: None,
+            time,
+            data: data.into(),
+            surface_op: None,
+            sources: None,
+            ignorable: false,
+        }
+    }
+
+    /// The candidate free of borrowed text.
+    #[must_use]
+    pub fn into_owned(self) -> Candidate<'static> {
+        let sources = self.sources.map(|sources| match sources {
+            Provenance::List(list) => Provenance::List(Cow::Owned(list.into_owned())),
+            Provenance::Ranges(ranges) => Provenance::Ranges(ranges),
+        });
+        Candidate {
+            type_name: Cow::Owned(self.type_name.into_owned()),
+            seq: self.seq,
+            time: self.time,
+            data: self.data.into_owned(),
+            surface_op: self.surface_op,
+            sources,
+            ignorable: self.ignorable,
+        }
+    }
+}
+
+/// Writing to a `String` cannot fail.
+fn write_integer(out: &mut String, integer: impl fmt::Display) {
+    let _ = write!(out, "{integer}");
 }

@@ -85,6 +85,12 @@ impl<'a> Value<'a> {
         self.kind() == Kind::Array
     }
 
+    /// Whether it is a string.
+    #[must_use]
+    pub fn is_string(&self) -> bool {
+        self.kind() == Kind::String
+    }
+
     /// Whether it is `null`.
     #[must_use]
     pub fn is_null(&self) -> bool {
@@ -154,6 +160,12 @@ impl<'a> Value<'a> {
     #[must_use]
     pub fn get(&self, key: &str) -> Option<Self> {
         self.members().filter(|m| m.is(key)).last().map(|m| m.value)
+    }
+
+    /// Whether it is an object whose keys are all among `keys`.
+    #[must_use]
+    pub fn has_only(&self, keys: &[&str]) -> bool {
+        self.is_object() && self.members().all(|m| keys.iter().any(|key| m.is(key)))
     }
 
     /// The last value of each of `keys`, found in one walk.
@@ -270,6 +282,6 @@ fn string_end(bytes: &[u8], start: usize) -> usize {
 }
 
 fn literal_is(literal: &str, expected: &str) -> bool {
-    let inner = &literal[1..literal.len() - 1];
+    let inner = literal.get(1..literal.len().saturating_sub(1)).unwrap_or_default();
     inner == expected || inner.contains('\\') && JsonString::decode(literal) == *expected
 }

@@ -1,0 +1,244 @@
+//! From the JSON text of a record to a [`Candidate`]: the keys of the envelope and their types (spec sections 2.1 and 21).
+//!
+//! Judges nothing that needs the session or the type of the event; that is the gate's part. The text is walked in
+//! place and the payload stays a slice of it.
+
+use std::borrow::Cow;
+
+use super::json::{Fault, JsonString, Scan, ScannedMember, Value, scan};
+use super::legacy::{legacy_kind, legacy_refusal};
+use super::model::{Candidate, Provenance, SurfaceOp};
+use super::payload::Payload;
+use super::verdict::{Refusal, RefusalKind};
+use crate::ids::Seq;
+
+/// Reads one record of a log: `scan` is what [`scan`](super::json::scan) found in `text`.
+///
+/// Repeated keys of the envelope: the last wins, and the admitted event carries a warning.
+///
+/// # Errors
+///
+/// The legacy kinds first, then `not-an-event` for JSON that is no object, `envelope`, `surface-op-shape`, `provenance`
+/// and `range-provenance`. [`Refusal::seq`] is set where the record has a usable seq.
+pub fn parse_record<'a>(text: &'a str, scan: &Scan) -> Result<Candidate<'a>, Refusal> {
+    parse(text, scan, None)
+}
+
+/// Reads one event that a host or a person writes: like [`parse_record`], but `seq` may be absent, and so may `time`,
+/// which is then `time_default` (milliseconds since the Unix epoch).
+///
+/// # Errors
+///
+/// Those of [`parse_record`], and `corrupt-record` for text that is not JSON.
+pub fn parse_draft(text: &str, time_default: i64) -> Result<Candidate<'_>, Refusal> {
+    let scan = scan(text).map_err(|fault| not_json(&fault))?;
+    parse(text, &scan, Some(time_default))
+}
+
+/// The members of one record, by name.
+#[derive(Default)]
+struct Envelope<'s> {
+    type_name: Option<&'s ScannedMember>,
+    seq: Option<&'s ScannedMember>,
+    time: Option<&'s ScannedMember>,
+    data: Option<&'s ScannedMember>,
+    surface_op: Option<&'s ScannedMember>,
+    sources: Option<&'s ScannedMember>,
+    ignorable: Option<&'s ScannedMember>,
+}
+
+fn parse<'a>(text: &'a str, scan: &Scan, time_default: Option<i64>) -> Result<Candidate<'a>, Refusal> {
+    if !Value::new(text).is_object() {
+        let message = "the record is JSON but no object";
+        return Err(Refusal::new(RefusalKind::NotAnEvent, "record-object", message));
+    }
+    // The seq for the refusal, whatever else is wrong with the record.
+    let seq = || scan.members.iter().filter(|m| key(text, m) == "seq").last();
+    let own_seq = || seq().and_then(|m| natural(value(text, m)));
+    if let Some(kind) = legacy_kind(text, scan) {
+        return Err(legacy_refusal(kind, own_seq()));
+    }
+    sort_members(text, scan)
+        .and_then(|envelope| candidate(text, scan, &envelope, time_default))
+        .map_err(|refusal| Refusal { seq: own_seq(), ..refusal })
+}
+
+/// Exactly the seven keys (spec section 2.1). Of a repeated key the last wins.
+fn sort_members<'s>(text: &str, scan: &'s Scan) -> Result<Envelope<'s>, Refusal> {
+    let mut envelope = Envelope::default();
+    for member in &scan.members {
+        let key = key(text, member);
+        let slot = match key.to_str() {
+            Some("type") => &mut envelope.type_name,
+            Some("seq") => &mut envelope.seq,
+            Some("time") => &mut envelope.time,
+            Some("data") => &mut envelope.data,
+            Some("surfaceOp") => &mut envelope.surface_op,
+            Some("sourceEventSeqs") => &mut envelope.sources,
+            Some("ignorable") => &mut envelope.ignorable,
+            _ => {
+                let name: String = key.to_lossy().chars().take(80).collect();
+                return Err(fault(
+                    "envelope-keys",
+                    format!("the event has a member {name:?} that no event has"),
+                ));
+            }
+        };
+        *slot = Some(member);
+    }
+    if scan.more_members {
+        return Err(fault("envelope-keys", "the event has too many members"));
+    }
+    Ok(envelope)
+}
+
+fn candidate<'a>(
+    text: &'a str,
+    scan: &Scan,
+    envelope: &Envelope<'_>,
+    time_default: Option<i64>,
+) -> Result<Candidate<'a>, Refusal> {
+    let value = |member: Option<&ScannedMember>| member.map(|m| value(text, m));
+    let type_name = event_type(value(envelope.type_name))?;
+    let seq = match value(envelope.seq) {
+        None if time_default.is_some() => None,
+        seq => Some(seq.and_then(natural).ok_or_else(|| {
+            fault("envelope-seq", "seq must be a non-negative integer of at most 2^53 - 1")
+        })?),
+    };
+    let time = match value(envelope.time) {
+        None => time_default,
+        Some(time) => time.safe_integer(),
+    };
+    let time = time.ok_or_else(|| {
+        fault(
+            "envelope-time",
+            "time must be an integer of at most 2^53 - 1 in size: milliseconds since the Unix epoch",
+        )
+    })?;
+    let data = envelope.data.ok_or_else(|| fault("envelope-data", "the event has no data"))?;
+    let ignorable = match value(envelope.ignorable) {
+        None => false,
+        Some(mark) if mark.is_true() => true,
+        Some(_) => return Err(fault("envelope-ignorable", "ignorable must be true or absent")),
+    };
+    Ok(Candidate {
+        type_name,
+        seq,
+        time,
+        data: Payload::of_member(text, data, scan.notes.duplicate_key),
+        surface_op: value(envelope.surface_op).map(surface_op).transpose()?,
+        sources: value(envelope.sources).map(sources).transpose()?,
+        ignorable,
+    })
+}
+
+/// `type` is a string (spec section 20: anything else is an envelope fault). A lone surrogate in it belongs to no
+/// vocabulary.
+fn event_type(value: Option<Value<'_>>) -> Result<Cow<'_, str>, Refusal> {
+    let literal = value
+        .filter(Value::is_string)
+        .map(|v| v.raw())
+        .ok_or_else(|| fault("envelope-type", "type must be a string"))?;
+    let inner = literal.get(1..literal.len().saturating_sub(1)).unwrap_or_default();
+    if !inner.contains('\\') {
+        return Ok(Cow::Borrowed(inner));
+    }
+    match JsonString::decode(literal).to_str() {
+        Some(name) => Ok(Cow::Owned(name.to_owned())),
+        None => Err(fault("envelope-type", "type must be valid Unicode")),
+    }
+}
+
+/// `"append"`, or exactly `{op: "replace", start, end}` with two seqs (spec section 5).
+fn surface_op(value: Value<'_>) -> Result<SurfaceOp, Refusal> {
+    if value.is_str("append") {
+        return Ok(SurfaceOp::Append);
+    }
+    let refuse = |message: &str| Err(Refusal::new(RefusalKind::SurfaceOpShape, "surface-op-shape", message));
+    if value.has_only(&["op", "start", "end"]) {
+        let [op, start, end] = value.get_all(["op", "start", "end"]);
+        let ends = (start.and_then(natural), end.and_then(natural));
+        if let (true, (Some(start), Some(end))) = (op.is_some_and(|op| op.is_str("replace")), ends) {
+            return Ok(SurfaceOp::Replace { start, end });
+        }
+    } else if value.get("startSeq").is_some() || value.get("endSeq").is_some() {
+        return refuse(
+            "surfaceOp names its range startSeq and endSeq, as a newer writer does; this format has start and end",
+        );
+    }
+    refuse("surfaceOp must be \"append\" or {op: \"replace\", start, end} with two seqs")
+}
+
+/// A list of seqs, or the later spelling with `[start, end]` pairs in it (spec sections 5 and 20). Whether the numbers
+/// fit the session is judged by the gate.
+fn sources(value: Value<'_>) -> Result<Provenance<'_>, Refusal> {
+    if !value.is_array() {
+        return Err(bad_source("sourceEventSeqs must be an array"));
+    }
+    let mut list = Vec::new();
+    let mut elements = value.elements();
+    while let Some(element) = elements.next() {
+        if element.is_array() {
+            let mut ranges: Vec<_> = list.into_iter().map(|seq| (seq, seq)).collect();
+            ranges.push(pair(element)?);
+            for element in elements {
+                ranges.push(if element.is_array() {
+                    pair(element)?
+                } else {
+                    single(element).map(|s| (s, s))?
+                });
+            }
+            return Ok(Provenance::Ranges(ranges));
+        }
+        list.push(single(element)?);
+    }
+    Ok(Provenance::List(Cow::Owned(list)))
+}
+
+fn single(element: Value<'_>) -> Result<Seq, Refusal> {
+    natural(element)
+        .ok_or_else(|| bad_source("sourceEventSeqs must hold non-negative integers of at most 2^53 - 1"))
+}
+
+fn pair(element: Value<'_>) -> Result<(Seq, Seq), Refusal> {
+    let mut ends = element.elements();
+    match (ends.next().and_then(natural), ends.next().and_then(natural), ends.next()) {
+        (Some(start), Some(end), None) => Ok((start, end)),
+        _ => Err(Refusal::new(
+            RefusalKind::RangeProvenance,
+            "range-pair",
+            "a range in sourceEventSeqs must be [start, end] with two seqs",
+        )),
+    }
+}
+
+fn bad_source(message: &str) -> Refusal {
+    Refusal::new(RefusalKind::Provenance, "source-elements", message)
+}
+
+/// A non-negative safe integer, judged by value: `2e0` and `-0` are integers (spec section 21).
+fn natural(value: Value<'_>) -> Option<Seq> {
+    value.safe_integer().and_then(|n| u64::try_from(n).ok()).map(Seq::new)
+}
+
+fn key<'a>(text: &'a str, member: &ScannedMember) -> JsonString<'a> {
+    JsonString::decode(slice(text, member.key))
+}
+
+fn value<'a>(text: &'a str, member: &ScannedMember) -> Value<'a> {
+    Value::new(slice(text, member.value))
+}
+
+fn slice(text: &str, (start, end): (u32, u32)) -> &str {
+    text.get(start as usize..end as usize).unwrap_or_default()
+}
+
+fn fault(rule: &'static str, message: impl Into<String>) -> Refusal {
+    Refusal::new(RefusalKind::Envelope, rule, message)
+}
+
+fn not_json(fault: &Fault) -> Refusal {
+    let message = format!("the record is not JSON: {:?} at its byte {}", fault.kind, fault.offset);
+    Refusal::new(RefusalKind::CorruptRecord, "record-json", message)
+}

@@ -1,0 +1,212 @@
+//! What an event may do to the surface, and what it may cite (spec section 5, with sections 20 and 21).
+//!
+//! Plans only: nothing is changed here, so a refusal leaves the session as it was. Costs are linear in the sources and
+//! in the shadowed nodes, up to a logarithm where their order is unusual.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use super::json::Digest;
+use super::model::{Origin, Placement, Provenance, SessionState, SurfaceOp};
+use super::verdict::{Refusal, RefusalKind};
+use super::vocabulary::is_surface_type;
+use crate::ids::Seq;
+
+/// Missing nodes that a message names before it stops counting them out.
+const MISSING_SHOWN_MAX: usize = 8;
+
+/// The event's place on the surface. Its provenance must be checked afterwards.
+pub(super) fn place(
+    state: &dyn SessionState,
+    type_name: &str,
+    op: Option<SurfaceOp>,
+    has_sources: bool,
+) -> Result<Placement, Refusal> {
+    match (is_surface_type(type_name), op) {
+        (true, None) => {
+            Err(refuse("surface-marker", format!("{type_name} joins the surface and needs a surfaceOp")))
+        }
+        (true, Some(SurfaceOp::Append)) => Ok(Placement::Append),
+        (true, Some(SurfaceOp::Replace { start, end })) => {
+            replaced(state, start, end).map(Placement::Replace)
+        }
+        (false, None) if !has_sources => Ok(Placement::LogOnly),
+        (false, _) => Err(refuse(
+            "log-only",
+            format!(
+                "{type_name} does not join the surface and carries neither surfaceOp nor sourceEventSeqs"
+            ),
+        )),
+    }
+}
+
+/// The positions from `start` to `end`, both of which are nodes now, in this order by position.
+fn replaced(state: &dyn SessionState, start: Seq, end: Seq) -> Result<Range<usize>, Refusal> {
+    let find = |node, side| {
+        state.position_of(node).ok_or_else(|| {
+            refuse("replace-range", format!("the replaced range's {side}, seq {node}, is not on the surface"))
+        })
+    };
+    let (first, last) = (find(start, "start")?, find(end, "end")?);
+    if first > last {
+        return Err(refuse(
+            "replace-order",
+            format!(
+                "the replaced range starts with seq {start} at position {first}, after its end, seq {end} at position {last}"
+            ),
+        ));
+    }
+    Ok(first..last + 1)
+}
+
+/// Provenance as a plain list. Pairs are an import's business: each runs forward and ends before the event, and the
+/// list that they expand to is strictly increasing, so it has at most as many members as there are earlier events
+/// (spec section 20).
+pub(super) fn plain_list<'a>(
+    sources: Provenance<'a>,
+    own: Seq,
+    origin: Origin,
+) -> Result<Cow<'a, [Seq]>, Refusal> {
+    let ranges = match sources {
+        Provenance::List(list) => return Ok(list),
+        Provenance::Ranges(ranges) => ranges,
+    };
+    if origin != Origin::Import {
+        return Err(refuse_range(
+            "range-origin",
+            "ranges in sourceEventSeqs are read on import only".to_owned(),
+        ));
+    }
+    let mut next = Seq::new(0);
+    for &(start, end) in &ranges {
+        if start > end || end >= own || start < next {
+            let message = format!(
+                "the range [{start}, {end}] in sourceEventSeqs runs backwards, is out of order or does not end before the event"
+            );
+            return Err(refuse_range("range-order", message));
+        }
+        next = end.next();
+    }
+    let seqs = ranges.iter().flat_map(|(start, end)| start.get()..=end.get()).map(Seq::new);
+    Ok(Cow::Owned(seqs.collect()))
+}
+
+/// Sources: not empty except on an `assistant/message`, no duplicates, all earlier than the event, and of a replacement
+/// all shadowed nodes among them; judged in this order (spec section 5).
+pub(super) fn check_sources(
+    state: &dyn SessionState,
+    type_name: &str,
+    own: Seq,
+    sources: Option<&[Seq]>,
+    placement: &Placement,
+) -> Result<(), Refusal> {
+    if sources.is_some_and(<[Seq]>::is_empty) && type_name != "assistant/message" {
+        return Err(refuse_source("sources-empty", "sourceEventSeqs must not be empty here".to_owned()));
+    }
+    let sorted = ascending(sources.unwrap_or_default());
+    if let Some(twice) = sorted.windows(2).find(|w| w[0] == w[1]) {
+        return Err(refuse_source(
+            "sources-distinct",
+            format!("sourceEventSeqs names seq {} twice", twice[0]),
+        ));
+    }
+    if let Some(last) = sorted.last().filter(|last| **last >= own) {
+        let message = format!("sourceEventSeqs names seq {last}, which is not earlier than the event");
+        return Err(refuse_source("sources-earlier", message));
+    }
+    match placement {
+        Placement::Replace(range) => {
+            cites_all(&sorted, state.surface().get(range.clone()).unwrap_or_default())
+        }
+        Placement::LogOnly | Placement::Append => Ok(()),
+    }
+}
+
+/// A replacing `tool/result` shadows exactly one other and changes its content alone (spec sections 5 and 21).
+pub(super) fn check_rewrite(
+    state: &dyn SessionState,
+    placement: &Placement,
+    digest: Option<Digest>,
+) -> Result<(), Refusal> {
+    let Placement::Replace(range) = placement else { return Ok(()) };
+    let [node] = state.surface().get(range.clone()).unwrap_or_default() else {
+        return Err(refuse("rewrite-one-node", "a tool/result replaces exactly one node".to_owned()));
+    };
+    match state.rewrite_digest(Seq::new(u64::from(*node))) {
+        None => Err(refuse(
+            "rewrite-result",
+            format!("a tool/result replaces a tool/result, and seq {node} is none"),
+        )),
+        old if old == digest => Ok(()),
+        Some(_) => Err(refuse(
+            "rewrite-content",
+            format!("a replacing tool/result may differ from seq {node} in the content of its block alone"),
+        )),
+    }
+}
+
+/// The list in ascending order; no copy where it already is.
+fn ascending(list: &[Seq]) -> Cow<'_, [Seq]> {
+    if list.is_sorted() {
+        return Cow::Borrowed(list);
+    }
+    let mut sorted = list.to_vec();
+    // Stable on purpose: it finds the long ascending run that sources usually have.
+    sorted.sort();
+    Cow::Owned(sorted)
+}
+
+/// Every shadowed node is among the sources, which ascend.
+fn cites_all(sources: &[Seq], shadowed: &[u32]) -> Result<(), Refusal> {
+    let mut cursor = 0;
+    let mut missing = Vec::new();
+    let mut missing_total = 0_usize;
+    for &node in shadowed {
+        let node = Seq::new(u64::from(node));
+        cursor = lower_bound(sources, cursor, node);
+        if sources.get(cursor) == Some(&node) {
+            cursor += 1;
+            continue;
+        }
+        missing_total += 1;
+        if missing.len() < MISSING_SHOWN_MAX {
+            missing.push(node.to_string());
+        }
+    }
+    if missing_total == 0 {
+        return Ok(());
+    }
+    let shown = missing.join(", ");
+    Err(refuse(
+        "sources-shadowed",
+        format!("sourceEventSeqs must name every replaced node; missing {missing_total}: seq {shown}"),
+    ))
+}
+
+/// First index whose source is not below `node`. The search gallops on from `from`, where a node in ascending order is
+/// found at once, and starts over for one that lies before it.
+fn lower_bound(sources: &[Seq], from: usize, node: Seq) -> usize {
+    if from > 0 && sources[from - 1] >= node {
+        return sources[..from].partition_point(|source| *source < node);
+    }
+    let mut low = from;
+    let mut step = 1;
+    while sources.get(low + step - 1).is_some_and(|source| *source < node) {
+        low += step;
+        step *= 2;
+    }
+    let high = sources.len().min(low + step);
+    low + sources[low..high].partition_point(|source| *source < node)
+}
+
+fn refuse(rule: &'static str, message: String) -> Refusal {
+    Refusal::new(RefusalKind::Surface, rule, message)
+}
+
+fn refuse_source(rule: &'static str, message: String) -> Refusal {
+    Refusal::new(RefusalKind::Provenance, rule, message)
+}
+
+fn refuse_range(rule: &'static str, message: String) -> Refusal {
+    Refusal::new(RefusalKind::RangeProvenance, rule, message)
+}
