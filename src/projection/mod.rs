@@ -1,12 +1,14 @@
 //! Pure folds over admitted events. Keeps invariant 6: state equals the fold of the log up to its cursor.
 
 mod anomalies;
+mod invariants;
 mod messages;
 mod surface;
 mod tool_pairing;
 mod turns;
 
 pub use anomalies::{Anomalies, Warnings};
+pub use invariants::Invariants;
 pub use messages::{Messages, derived_message};
 pub use surface::{Replacement, Surface, SurfaceFold, fold_surface};
 pub use tool_pairing::ToolPairing;
