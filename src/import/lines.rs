@@ -165,6 +165,16 @@ impl Splitter {
         self.has_fragment().then(|| self.take(self.pending.end, false))
     }
 
+    /// Drops the record that no line feed has ended yet.
+    pub(super) fn forget_fragment(&mut self) {
+        self.finish();
+    }
+
+    /// A refusal of the record that no line feed has ended.
+    pub(super) fn refuse_fragment(&self, kind: RefusalKind, rule: &'static str, message: &str) -> Refusal {
+        Refusal::new(kind, rule, message).at_line(self.line, self.offset)
+    }
+
     /// The record as an item.
     pub(super) fn item(&self, found: Found, lenient: bool) -> Item<'_> {
         let Found { bytes, line, offset, ended, oversize } = found;
@@ -176,6 +186,11 @@ impl Splitter {
             );
         }
         Item::Record(Record { bytes: &self.buffer[bytes], line, offset, ended, lenient })
+    }
+
+    #[cfg(test)]
+    pub(super) fn buffer_bytes(&self) -> usize {
+        self.buffer.len()
     }
 
     /// Lets the pending record leave, whose bytes end at `end`.
@@ -309,7 +324,7 @@ mod tests {
         assert!(
             matches!(last, Some(Item::Record(r)) if r.bytes == b"b" && r.line == 3 && r.offset == 3 + (5 << 20))
         );
-        assert!(lines.splitter.buffer.len() <= 100_000 + 2 * READ_BYTES);
+        assert!(lines.splitter.buffer_bytes() <= 100_000 + 2 * READ_BYTES);
     }
 
     #[test]
@@ -328,7 +343,7 @@ mod tests {
             }
         }
         assert_eq!(runs, [(2, 2, true), (4, 5 + RUN as u64, false)]);
-        assert!(lines.splitter.buffer.len() <= 2 * READ_BYTES);
+        assert!(lines.splitter.buffer_bytes() <= 2 * READ_BYTES);
     }
 
     #[test]

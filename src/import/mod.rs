@@ -3,8 +3,10 @@
 //! Decoders stream: memory is bounded by the largest record. They never change a source.
 
 mod lines;
+mod zstd_frames;
 
 pub use lines::Lines;
+pub use zstd_frames::ZstdFrames;
 
 use crate::event::Refusal;
 

@@ -1,0 +1,3 @@
+//! Writes sessions in formats that the reference opens. What is written reads back as the same events.
+
+mod pack;
