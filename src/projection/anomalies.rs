@@ -76,6 +76,17 @@ impl Anomalies {
         self.take(event.event(), event.placement(), line);
     }
 
+    /// For warnings about the source itself.
+    pub fn warnings_mut(&mut self) -> &mut Warnings {
+        &mut self.warnings
+    }
+
+    /// What was found so far, of a log that does not go on.
+    #[must_use]
+    pub fn into_warnings(self) -> Warnings {
+        self.warnings
+    }
+
     /// Ends the fold: what can only be said of the whole log. `seed_length` and `has_parent` come from the
     /// session header, `events` is the number of events in the log.
     #[must_use]

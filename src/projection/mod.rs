@@ -3,6 +3,8 @@
 mod anomalies;
 mod invariants;
 mod messages;
+mod request_header;
+mod state;
 mod surface;
 mod tool_pairing;
 mod turns;
@@ -10,6 +12,8 @@ mod turns;
 pub use anomalies::{Anomalies, Warnings};
 pub use invariants::Invariants;
 pub use messages::{Messages, derived_message};
+pub use request_header::{HeaderDecision, HeaderLogger, RequestHeader};
+pub use state::State;
 pub use surface::{Replacement, Surface, SurfaceFold, fold_surface};
 pub use tool_pairing::ToolPairing;
 pub use turns::Turns;

@@ -71,7 +71,11 @@ impl HeaderLogger {
             None if !self.header_logged => decided(HeaderReason::Initial, false),
             Some(_) if !self.header_logged => decided(HeaderReason::Resume, false),
             Some(baseline) if baseline == header => {
-                if starts_series { decided(HeaderReason::Series, false) } else { None }
+                if starts_series {
+                    decided(HeaderReason::Series, false)
+                } else {
+                    None
+                }
             }
             _ => decided(HeaderReason::Change, starts_series),
         };

@@ -198,7 +198,7 @@ impl Closers {
             type_name: Cow::Borrowed(type_name),
             seq: Some(self.next_seq),
             time: self.time,
-            data: Cow::Owned(data),
+            data: data.into(),
             surface_op: (type_name == "tool/result").then_some(SurfaceOp::Append),
             sources,
             ignorable: false,
@@ -243,8 +243,8 @@ mod tests {
     /// Type, call id, step, error code and source of each closer.
     fn told(closers: &[Candidate<'_>]) -> Vec<String> {
         let tell = |c: &Candidate<'_>| {
-            let data = crate::event::json::Value::new(&c.data);
-            crate::event::json::scan(&c.data).expect("valid JSON");
+            let data = crate::event::json::Value::new(c.data.text());
+            crate::event::json::scan(c.data.text()).expect("valid JSON");
             let text =
                 |v: Option<crate::event::json::Value<'_>>| v.map_or("-".into(), |v| v.raw().to_owned());
             let code = data.get("error").and_then(|e| e.get("code"));
@@ -283,17 +283,18 @@ mod tests {
         assert_eq!(told(&closers), expected);
         let seqs: Vec<_> = closers.iter().map(|c| c.seq.map(Seq::get)).collect();
         assert_eq!(seqs, [Some(6), Some(7), Some(8), Some(9)]);
-        assert!(closers[1].data.contains("retry only if the operation is read-only or idempotent"));
+        assert!(closers[1].data.text().contains("retry only if the operation is read-only or idempotent"));
         assert!(
             closers[1]
                 .data
+                .text()
                 .contains("if it may have side effects, first verify external state or ask the user")
         );
-        assert!(closers[0].data.contains("can be retried if needed"));
-        assert!(closers[0].data.starts_with(
+        assert!(closers[0].data.text().contains("can be retried if needed"));
+        assert!(closers[0].data.text().starts_with(
             r#"{"turn":1,"step":2,"message":{"id":"interrupted-tool-result-c1-6","role":"user","source":{"kind":"tool","callId":"c1"},"content":[{"type":"tool-result","toolCallId":"c1","isError":true,"content":[{"type":"text","text":"#
         ));
-        assert_eq!(closers[3].data, r#"{"turn":1,"reason":{"kind":"interrupted"}}"#);
+        assert_eq!(closers[3].data.text(), r#"{"turn":1,"reason":{"kind":"interrupted"}}"#);
         assert!(closers.iter().all(|c| c.time == 7));
     }
 
@@ -318,7 +319,7 @@ mod tests {
         assert_eq!(told(&closers(&events)), ["turn/end - - - -"]);
         let mut events = STARTED.to_vec();
         events.push(("turn/start", r#"{"turn":4}"#));
-        assert_eq!(closers(&events)[0].data, r#"{"turn":4,"reason":{"kind":"interrupted"}}"#);
+        assert_eq!(closers(&events)[0].data.text(), r#"{"turn":4,"reason":{"kind":"interrupted"}}"#);
     }
 
     #[test]
@@ -326,7 +327,10 @@ mod tests {
         let call = r#"{"message":{"content":[{"type":"tool-call","id":"\ud83c\""}]}}"#;
         let closers = closers(&[STARTED[0], ("assistant/message", call)]);
         assert!(
-            closers[0].data.starts_with(r#"{"turn":1,"message":{"id":"interrupted-tool-result-\ud83c\"-2""#)
+            closers[0]
+                .data
+                .text()
+                .starts_with(r#"{"turn":1,"message":{"id":"interrupted-tool-result-\ud83c\"-2""#)
         );
         assert_eq!(told(&closers)[0], r#"tool/result "\ud83c\"" - "TOOL_NOT_STARTED" -"#);
     }

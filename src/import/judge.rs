@@ -1,0 +1,583 @@
+//! Judges a log record by record: each goes through the gate and into the projections, and what cannot is
+//! weighed by where it stands (spec sections 14.3, 20 and 21).
+//!
+//! Three outcomes of a fault: a fault of the *stream* (an unusable record, a wrong seq) costs an open tail and
+//! is repaired by cutting it, unless a `turn/end` behind it shows that committed records would be lost; a fault
+//! of an *event* refuses the log at once; a *legacy* event anywhere, cut records included, outranks both. Memory
+//! is that of the largest record and the projections.
+
+use super::decode::{Decoded, decode, is_nul_run};
+use super::judgement::{CutRecord, HeaderSnapshot, Judgement, Repair};
+use super::packed::{self, Rows};
+use super::{Item, Record, RecordSource};
+use crate::error::{Error, Result};
+use crate::event::json::{Digest, JsonString, Value};
+use crate::event::{
+    Admitted, Candidate, Event, HeaderReason, Origin, Payload, Refusal, RefusalKind, RepairKind, SessionHeader,
+    SessionState, Vocabulary, Warning, WarningKind, admit, legacy_kind, legacy_refusal, parse_header_line,
+    parse_record,
+};
+use crate::ids::Seq;
+use crate::projection::{Anomalies, Projection, Replacement, State, Warnings};
+
+/// Characters of a foreign word that a report repeats.
+const WORD_CHARS_MAX: usize = 80;
+
+/// How to judge.
+#[derive(Debug, Clone, Default)]
+pub struct JudgeOptions {
+    /// Event types beside the known ones.
+    pub vocabulary: Vocabulary,
+    /// Replace invalid UTF-8 by U+FFFD, with a warning, instead of refusing it.
+    pub lossy_utf8: bool,
+}
+
+/// Takes each admitted event; an error ends the judging.
+pub type Sink<'s> = dyn FnMut(&Admitted<'_>) -> Result<()> + 's;
+
+/// Judges all of a source.
+///
+/// The sink sees events in order as they are admitted, so it may see events of a log that is refused later; it
+/// does not see the closers.
+///
+/// # Errors
+///
+/// `Io` where the source cannot be read, and whatever the sink returns. A bad log is no error.
+pub fn judge(source: &mut dyn RecordSource, options: &JudgeOptions, sink: &mut Sink<'_>) -> Result<Judgement> {
+    let mut judge = Judge::new(options);
+    while !judge.is_decided() {
+        match source.next_item() {
+            Ok(Some(item)) => judge.take(item, sink)?,
+            Ok(None) => break,
+            Err(error) => return Err(Error::io("read a log to judge it", error)),
+        }
+    }
+    Ok(judge.finish())
+}
+
+/// A log under judgement.
+#[derive(Debug)]
+pub struct Judge<'o> {
+    options: &'o JudgeOptions,
+    header: Option<SessionHeader>,
+    session: Option<Session>,
+    issue: Option<Issue>,
+    torn_frame: Option<u64>,
+    refusal: Option<Refusal>,
+    legacy: Option<Refusal>,
+    /// End of the text taken so far.
+    end_offset: u64,
+}
+
+impl<'o> Judge<'o> {
+    /// Before the first record.
+    #[must_use]
+    pub fn new(options: &'o JudgeOptions) -> Self {
+        Self {
+            options,
+            header: None,
+            session: None,
+            issue: None,
+            torn_frame: None,
+            refusal: None,
+            legacy: None,
+            end_offset: 0,
+        }
+    }
+
+    /// The session header, once its line was taken and found good.
+    #[must_use]
+    pub fn header(&self) -> Option<&SessionHeader> {
+        self.header.as_ref()
+    }
+
+    /// Whether nothing that may follow can change the verdict.
+    #[must_use]
+    pub fn is_decided(&self) -> bool {
+        let outranked = |r: &Refusal| !matches!(r.kind, RefusalKind::NewerFormat | RefusalKind::OlderFormat);
+        self.refusal.as_ref().is_some_and(|r| !outranked(r))
+            || self.legacy.as_ref().is_some_and(|r| legacy_rank(r.kind) == Some(0))
+    }
+
+    /// Takes the next item.
+    ///
+    /// # Errors
+    ///
+    /// Those of the sink.
+    pub fn take(&mut self, item: Item<'_>, sink: &mut Sink<'_>) -> Result<()> {
+        match item {
+            Item::Record(record) => self.record(&record, sink),
+            Item::Fault(refusal) => {
+                self.refuse(refusal);
+                Ok(())
+            }
+            Item::TornFrame { offset } => {
+                self.torn_frame = Some(offset);
+                Ok(())
+            }
+        }
+    }
+
+    /// The judgement, after the last item.
+    #[must_use]
+    pub fn finish(mut self) -> Judgement {
+        if self.session.is_none() && self.refusal.is_none() && self.legacy.is_none() {
+            let message = "there is nothing in it, not even a session header";
+            self.refuse(Refusal::new(RefusalKind::Empty, "header-line", message));
+        }
+        let mut closers = Vec::new();
+        let events = self.session.as_ref().map_or(0, |s| s.state.next_seq().get());
+        if self.refusal.is_none() && self.legacy.is_none() {
+            match self.close() {
+                Ok(added) => closers = added,
+                Err(refusal) => self.refuse(refusal),
+            }
+        }
+        let repair = self.repair(&closers);
+        let refusal = self.legacy.or(self.refusal);
+        let session = self.session.unwrap_or_else(|| Session::new(""));
+        let seed_length = self.header.as_ref().and_then(|h| h.seed_length);
+        let has_parent = self.header.as_ref().is_some_and(|h| h.parent_session.is_some());
+        let warnings = match refusal {
+            None => session.anomalies.finish(seed_length, has_parent, events),
+            Some(_) => session.anomalies.into_warnings(),
+        };
+        Judgement {
+            header: self.header,
+            state: refusal.is_none().then_some(session.state),
+            replacements: session.replacements,
+            headers: session.headers,
+            closers,
+            warnings,
+            repair: repair.filter(|_| refusal.is_none()),
+            refusal,
+        }
+    }
+
+    fn record(&mut self, record: &Record<'_>, sink: &mut Sink<'_>) -> Result<()> {
+        self.end_offset = record.offset + record.bytes.len() as u64 + u64::from(record.ended);
+        if self.refusal.is_some() || self.legacy.is_some() {
+            if let Ok(decoded) = decode(record.bytes) {
+                self.look_for_legacy(record, &decoded);
+            }
+        } else if self.session.is_none() {
+            self.header_line(record);
+        } else if self.issue.is_some() {
+            self.behind_issue(record);
+        } else {
+            self.next_record(record, sink)?;
+        }
+        Ok(())
+    }
+
+    /// The first record (spec section 1.2).
+    fn header_line(&mut self, record: &Record<'_>) {
+        let place = |refusal: Refusal| refusal.at_line(record.line, record.offset);
+        let no_header = |message: String| Refusal::new(RefusalKind::NoHeader, "header-line", message);
+        if record.bytes.starts_with(b"\xEF\xBB\xBF") {
+            let message = "the file begins with a byte order mark (EF BB BF): take these 3 bytes off a copy";
+            return self.refuse(place(Refusal::new(RefusalKind::Bom, "header-line", message)));
+        }
+        let decoded = match decode(record.bytes) {
+            Ok(decoded) => decoded,
+            Err(unusable) => {
+                let message = format!("the first line is no session header: {}", unusable.message);
+                return self.refuse(place(no_header(message)));
+            }
+        };
+        self.look_for_legacy(record, &decoded);
+        if let Some(at) = decoded.bad_utf8.filter(|_| !self.options.lossy_utf8) {
+            return self.refuse(invalid_utf8(record, at));
+        }
+        if !record.ended {
+            let message = "the session header has no line feed: its write was cut".into();
+            return self.refuse(place(no_header(message)));
+        }
+        match parse_header_line(&decoded.text) {
+            Ok(header) => {
+                self.session = Some(Session::new(&header.id));
+                self.header = Some(header);
+            }
+            Err(refusal) => self.refuse(place(refusal)),
+        }
+    }
+
+    fn next_record(&mut self, record: &Record<'_>, sink: &mut Sink<'_>) -> Result<()> {
+        let decoded = match decode(record.bytes) {
+            Ok(decoded) => decoded,
+            Err(unusable) => {
+                let repair = match record.ended {
+                    _ if is_nul_run(record.bytes) => RepairKind::NulTail,
+                    true => RepairKind::BadTail,
+                    false => RepairKind::TornTail,
+                };
+                let refusal = Refusal::new(unusable.kind, "record", unusable.message);
+                self.stream_fault(record, None, refusal, repair);
+                return Ok(());
+            }
+        };
+        if !record.ended {
+            let message = "the last record has no line feed: its write was cut";
+            let refusal = Refusal::new(RefusalKind::CorruptRecord, "record-end", message);
+            self.stream_fault(record, Some(&decoded), refusal, RepairKind::TornTail);
+            return Ok(());
+        }
+        if let Some(at) = decoded.bad_utf8
+            && !self.accepts_lossy(record, at)
+        {
+            self.look_for_legacy(record, &decoded);
+            self.refuse(invalid_utf8(record, at));
+            return Ok(());
+        }
+        match packed::expand(&decoded.text, &decoded.scan) {
+            Ok(None) => self.event(record, &decoded, sink),
+            Ok(Some(rows)) => self.packed_row(record, &decoded, rows, sink),
+            Err(refusal) => {
+                self.stream_fault(record, Some(&decoded), refusal, RepairKind::BadTail);
+                Ok(())
+            }
+        }
+    }
+
+    fn event(&mut self, record: &Record<'_>, decoded: &Decoded<'_>, sink: &mut Sink<'_>) -> Result<()> {
+        let seq = decoded.member("seq").and_then(|seq| seq.safe_integer());
+        if !self.continues(record, decoded, seq) {
+            return Ok(());
+        }
+        match parse_record(&decoded.text, &decoded.scan) {
+            Ok(candidate) => self.admit(record, candidate, sink),
+            Err(refusal) => {
+                self.refuse(refusal.at_line(record.line, record.offset));
+                Ok(())
+            }
+        }
+    }
+
+    /// A packed row counts as a whole: it continues the log or all of it is dropped.
+    fn packed_row(
+        &mut self,
+        record: &Record<'_>,
+        decoded: &Decoded<'_>,
+        rows: Rows<'_>,
+        sink: &mut Sink<'_>,
+    ) -> Result<()> {
+        let first = decoded.member("seq0").and_then(|seq| seq.safe_integer());
+        if !self.continues(record, decoded, first) {
+            return Ok(());
+        }
+        for (seq, time, data) in rows {
+            let candidate = Candidate {
+                type_name: "assistant/chunk".into(),
+                seq: Some(seq),
+                time,
+                data: Payload::from(data),
+                surface_op: None,
+                sources: None,
+                ignorable: false,
+            };
+            self.admit(record, candidate, sink)?;
+            if self.refusal.is_some() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn admit(&mut self, record: &Record<'_>, candidate: Candidate<'_>, sink: &mut Sink<'_>) -> Result<()> {
+        let Some(session) = &mut self.session else { return Ok(()) };
+        match admit(session, candidate, Origin::Import, &self.options.vocabulary) {
+            Ok(event) => {
+                session.fold(&event, Some(record.line));
+                sink(&event)
+            }
+            Err(refusal) => {
+                self.refuse(refusal.at_line(record.line, record.offset));
+                Ok(())
+            }
+        }
+    }
+
+    /// Whether a record has the seq that must come next; anything else is a fault of the stream.
+    fn continues(&mut self, record: &Record<'_>, decoded: &Decoded<'_>, seq: Option<i64>) -> bool {
+        let Some(session) = &self.session else { return false };
+        let expected = session.state.next_seq();
+        let seq = seq.and_then(|n| u64::try_from(n).ok()).map(Seq::new);
+        if seq == Some(expected) {
+            return true;
+        }
+        let (refusal, repair) = sequence_fault(decoded, seq, expected, &session.last_type);
+        self.stream_fault(record, Some(decoded), refusal, repair);
+        false
+    }
+
+    /// A fault that costs the tail from here on, if it is one.
+    fn stream_fault(
+        &mut self,
+        record: &Record<'_>,
+        decoded: Option<&Decoded<'_>>,
+        refusal: Refusal,
+        repair: RepairKind,
+    ) {
+        let refusal = refusal.at_line(record.line, record.offset);
+        if decoded.is_some_and(|d| self.look_for_legacy(record, d)) {
+            return;
+        }
+        let committed = record.ended && decoded.is_some_and(Decoded::is_turn_end);
+        if committed || !record.lenient {
+            return self.refuse(refusal);
+        }
+        let mut issue = Issue { refusal, repair: Repair::lossless(repair, Some(record.offset), "") };
+        issue.repair.line = Some(record.line);
+        issue.cut(record, decoded);
+        self.issue = Some(issue);
+    }
+
+    /// A record behind the fault: cut, unless it shows that the fault lies in a committed part.
+    fn behind_issue(&mut self, record: &Record<'_>) {
+        let decoded = decode(record.bytes).ok();
+        if decoded.as_ref().is_some_and(|d| self.look_for_legacy(record, d)) {
+            return;
+        }
+        let committed = record.ended && decoded.as_ref().is_some_and(Decoded::is_turn_end);
+        match &mut self.issue {
+            Some(issue) if committed || !record.lenient => {
+                let mut refusal = issue.refusal.clone();
+                refusal.message +=
+                    &format!("; the turn/end on line {} shows that committed records follow", record.line);
+                self.refuse(refusal);
+            }
+            Some(issue) => issue.cut(record, decoded.as_ref()),
+            None => {}
+        }
+    }
+
+    /// Notes a legacy record; of several kinds the first in the order of spec section 6.1 is reported.
+    fn look_for_legacy(&mut self, record: &Record<'_>, decoded: &Decoded<'_>) -> bool {
+        let Some(kind) = legacy_kind(&decoded.text, &decoded.scan) else { return false };
+        let refusal = legacy_refusal(kind, decoded.member("seq").and_then(seq_of));
+        self.refuse(refusal.at_line(record.line, record.offset));
+        true
+    }
+
+    /// The first refusal stands, but a legacy kind outranks every other and an earlier one of them a later.
+    fn refuse(&mut self, refusal: Refusal) {
+        let Some(rank) = legacy_rank(refusal.kind) else {
+            self.refusal.get_or_insert(refusal);
+            return;
+        };
+        let standing = self.legacy.as_ref().and_then(|r| legacy_rank(r.kind));
+        if standing.is_none_or(|standing| rank < standing) {
+            self.legacy = Some(refusal);
+        }
+    }
+
+    fn accepts_lossy(&mut self, record: &Record<'_>, at: u64) -> bool {
+        let Some(session) = self.session.as_mut().filter(|_| self.options.lossy_utf8) else { return false };
+        let (kind, line, seq) = (WarningKind::Normalised, Some(record.line), Some(session.state.next_seq()));
+        session.anomalies.warnings_mut().add(kind, || {
+            let offset = record.offset + at;
+            let message = format!("bytes that are not UTF-8, from offset {offset} on, were replaced by U+FFFD");
+            Warning { kind, line, seq, message }
+        });
+        true
+    }
+
+    /// Closes an open turn through the gate (spec section 9).
+    fn close(&mut self) -> Result<Vec<Event<'static>>, Refusal> {
+        let Some(session) = &mut self.session else { return Ok(Vec::new()) };
+        let mut closers = Vec::new();
+        for candidate in session.state.closers()? {
+            let event = admit(session, candidate, Origin::Import, &self.options.vocabulary)?;
+            session.fold(&event, None);
+            closers.push(event.into_event());
+        }
+        Ok(closers)
+    }
+
+    fn repair(&mut self, closers: &[Event<'_>]) -> Option<Repair> {
+        let torn_frame = self.torn_frame;
+        if let Some(issue) = self.issue.take() {
+            let mut repair = issue.into_repair(self.end_offset);
+            if torn_frame.is_some() {
+                repair.kind = RepairKind::TornFrame;
+            }
+            return Some(repair);
+        }
+        if let Some(offset) = torn_frame {
+            let message = "the last zstd frame is cut; all records that it still yields are kept";
+            return Some(Repair::lossless(RepairKind::TornFrame, Some(offset), message));
+        }
+        (!closers.is_empty()).then(|| {
+            let message = format!("the last turn was interrupted: {} events close it", closers.len());
+            Repair::lossless(RepairKind::InterruptedTurn, None, message)
+        })
+    }
+}
+
+/// The part of a log that was accepted so far.
+#[derive(Debug)]
+struct Session {
+    state: State,
+    anomalies: Anomalies,
+    replacements: Vec<Replacement>,
+    headers: Vec<HeaderSnapshot>,
+    /// Message ids of the `tool/result` events, ascending by seq: a rewrite of an older shape inherits one.
+    result_ids: Vec<(Seq, JsonString<'static>)>,
+    /// Type of the last event, to name both branches of a fork.
+    last_type: String,
+}
+
+impl Session {
+    fn new(id: &str) -> Self {
+        Self {
+            state: State::new(id),
+            anomalies: Anomalies::default(),
+            replacements: Vec::new(),
+            headers: Vec::new(),
+            result_ids: Vec::new(),
+            last_type: String::new(),
+        }
+    }
+
+    fn fold(&mut self, admitted: &Admitted<'_>, line: Option<u64>) {
+        let event = admitted.event();
+        self.replacements.extend(self.state.visible().replacement(event.seq, admitted.placement()));
+        match &*event.type_name {
+            "request/header" => {
+                let reason = event.value().get("reason").map(reason_text);
+                self.headers.push(HeaderSnapshot { seq: event.seq, reason });
+            }
+            "tool/result" => {
+                let id = event.value().get("message").and_then(|m| m.get("id")).and_then(|id| id.string());
+                self.result_ids.extend(id.map(|id| (event.seq, id.into_owned())));
+            }
+            _ => {}
+        }
+        self.last_type.clear();
+        self.last_type.push_str(&event.type_name);
+        self.anomalies.take_in(admitted, line);
+        self.state.apply(admitted);
+    }
+}
+
+impl SessionState for Session {
+    fn session_id(&self) -> &str {
+        self.state.session_id()
+    }
+
+    fn next_seq(&self) -> Seq {
+        self.state.next_seq()
+    }
+
+    fn surface(&self) -> &[u32] {
+        self.state.surface()
+    }
+
+    fn position_of(&self, node: Seq) -> Option<usize> {
+        self.state.position_of(node)
+    }
+
+    fn rewrite_digest(&self, node: Seq) -> Option<Digest> {
+        self.state.rewrite_digest(node)
+    }
+
+    fn message_id(&self, event: Seq) -> Option<JsonString<'_>> {
+        let at = self.result_ids.binary_search_by_key(&event, |(seq, _)| *seq).ok()?;
+        Some(self.result_ids[at].1.clone())
+    }
+}
+
+/// The first fault of the stream and what it costs as long as no `turn/end` follows.
+#[derive(Debug)]
+struct Issue {
+    refusal: Refusal,
+    repair: Repair,
+}
+
+impl Issue {
+    /// A run of NULs was never a record; anything else behind the first fault is one that is lost.
+    fn cut(&mut self, record: &Record<'_>, decoded: Option<&Decoded<'_>>) {
+        if is_nul_run(record.bytes) {
+            return;
+        }
+        if self.repair.kind == RepairKind::NulTail {
+            self.repair.kind = RepairKind::BadTail;
+        }
+        self.repair.cut(|| CutRecord {
+            line: record.line,
+            offset: record.offset,
+            seq: decoded.and_then(|d| d.member("seq").or(d.member("seq0"))).and_then(seq_of),
+            type_name: decoded.and_then(|d| d.member("type")?.string()).map(|t| word(&t.to_lossy())),
+        });
+    }
+
+    fn into_repair(self, end_offset: u64) -> Repair {
+        let mut repair = self.repair;
+        repair.bytes_cut = end_offset.saturating_sub(repair.offset.unwrap_or(end_offset));
+        repair.message = match repair.cut_total {
+            0 => format!("{}; nothing is lost by cutting them", self.refusal.message),
+            1 => format!("{}; this record is cut", self.refusal.message),
+            cut => format!("{}; {cut} records from here on are cut", self.refusal.message),
+        };
+        repair
+    }
+}
+
+/// A seq other than the expected one: higher is loss, lower a second writer (spec section 20).
+fn sequence_fault(
+    decoded: &Decoded<'_>,
+    seq: Option<Seq>,
+    expected: Seq,
+    last_type: &str,
+) -> (Refusal, RepairKind) {
+    let type_name = decoded.member("type").and_then(|t| t.string()).map(|t| word(&t.to_lossy()));
+    let type_name = type_name.as_deref().unwrap_or("an event");
+    match seq {
+        Some(seq) if seq > expected => {
+            let message = format!("expected seq {expected}, got {seq} ({type_name}): events are missing");
+            (Refusal::new(RefusalKind::SeqGap, "seq", message).at_seq(expected), RepairKind::SeqGapTail)
+        }
+        Some(seq) => {
+            let earlier = if seq.next() == expected { format!("{}, then ", word(last_type)) } else { String::new() };
+            let message = format!(
+                "expected seq {expected}, got {seq} again ({earlier}{type_name}): a second writer appended from an older state"
+            );
+            (Refusal::new(RefusalKind::SeqFork, "seq", message).at_seq(seq), RepairKind::SeqForkTail)
+        }
+        None => {
+            let what = if type_name == "session" { "a second session header" } else { "no usable seq" };
+            let message = format!("expected seq {expected}, found {what}");
+            (Refusal::new(RefusalKind::Envelope, "envelope-seq", message), RepairKind::BadTail)
+        }
+    }
+}
+
+fn legacy_rank(kind: RefusalKind) -> Option<u8> {
+    match kind {
+        RefusalKind::LegacyHeaderDelta => Some(0),
+        RefusalKind::LegacyModeSet => Some(1),
+        RefusalKind::LegacyFallbackReason => Some(2),
+        _ => None,
+    }
+}
+
+fn invalid_utf8(record: &Record<'_>, at: u64) -> Refusal {
+    let offset = record.offset + at;
+    let message = format!("the byte at offset {offset} begins no UTF-8 character; replace it on request, or mend a copy");
+    Refusal::new(RefusalKind::InvalidUtf8, "utf8", message).at_line(record.line, offset)
+}
+
+fn reason_text(reason: Value<'_>) -> String {
+    match HeaderReason::of(reason) {
+        Some(known) => known.as_str().into(),
+        None => reason.string().map_or_else(|| word(reason.raw()), |text| word(&text.to_lossy())),
+    }
+}
+
+fn seq_of(value: Value<'_>) -> Option<Seq> {
+    value.safe_integer().and_then(|n| u64::try_from(n).ok()).map(Seq::new)
+}
+
+fn word(text: &str) -> String {
+    text.chars().take(WORD_CHARS_MAX).collect()
+}
