@@ -27,6 +27,8 @@ pub const ZERO_AHEAD_STEP_BYTES: u64 = 4 << 20;
 pub const QUEUE_BYTES_MAX: u64 = 64 << 20;
 /// Size of the buffer that a commit group streams through, in bytes.
 pub const WRITE_BUFFER_BYTES: usize = 1 << 20;
+/// Segment files that a log keeps open for reading.
+pub const SEGMENT_FILES_OPEN_MAX: usize = 128;
 /// Largest window of a zstd frame that is accepted, as a power of two: 128 MiB.
 pub const ZSTD_WINDOW_LOG_MAX: u32 = 27;
 /// Events of one append after which its run is continued in another frame, in bytes as stored.

@@ -2,7 +2,7 @@
 
 use super::{FRAME_ALIGN_BYTES, FRAME_HEADER_BYTES, crc32};
 use crate::ids::{SegmentId, WriterEpoch};
-use crate::limits;
+use crate::{Error, ErrorKind, Result, limits};
 
 const FLAG_COMMIT: u8 = 1;
 const FLAG_BEGIN: u8 = 2;
@@ -112,12 +112,21 @@ impl FrameHeader {
     /// Bytes from this frame's start to the next one's.
     #[must_use]
     pub fn frame_bytes(&self) -> u64 {
-        (FRAME_HEADER_BYTES as u64 + u64::from(self.payload_bytes)).next_multiple_of(FRAME_ALIGN_BYTES)
+        (FRAME_HEADER_BYTES as u64 + u64::from(self.payload_bytes)).next_multiple_of(FRAME_ALIGN_BYTES as u64)
     }
 
     /// The header as it stands at `place`.
     #[must_use]
     pub fn encode(&self, place: FramePlace) -> [u8; FRAME_HEADER_BYTES] {
+        let mut bytes = self.encode_unplaced();
+        let crc = header_crc(&bytes, place);
+        bytes[CRC_OFFSET..].copy_from_slice(&crc.to_le_bytes());
+        bytes
+    }
+
+    /// The header of a frame whose place is not known yet; [`seal_frames`] makes it valid.
+    #[must_use]
+    pub fn encode_unplaced(&self) -> [u8; FRAME_HEADER_BYTES] {
         let mut bytes = [0; FRAME_HEADER_BYTES];
         bytes[0] = self.kind.0;
         bytes[1] = if self.commits { FLAG_COMMIT } else { 0 } | if self.begins { FLAG_BEGIN } else { 0 };
@@ -128,8 +137,6 @@ impl FrameHeader {
         bytes[24..28].copy_from_slice(&self.count.to_le_bytes());
         bytes[28..32].copy_from_slice(&self.decoded_bytes.to_le_bytes());
         bytes[32..36].copy_from_slice(&self.payload_crc.to_le_bytes());
-        let crc = header_crc(&bytes, place);
-        bytes[CRC_OFFSET..].copy_from_slice(&crc.to_le_bytes());
         bytes
     }
 
@@ -140,6 +147,7 @@ impl FrameHeader {
         let plausible = bytes[0] != 0
             && bytes[1] & !FLAGS_KNOWN == 0
             && bytes[3] == 0
+            && (bytes[2] != 0 || payload_bytes == u32_at(bytes, 28))
             && u64::from(payload_bytes) <= limits::FRAME_PAYLOAD_BYTES_MAX;
         if !plausible || u32_at(bytes, CRC_OFFSET) != header_crc(bytes, place) {
             return None;
@@ -158,6 +166,20 @@ impl FrameHeader {
         })
     }
 
+    /// Whether this release knows what to do with the frame: read it, or skip it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] for an unknown kind that must not be skipped, or an unknown codec.
+    pub fn check_supported(&self) -> Result<()> {
+        if self.kind.is_skippable() || self.kind.is_known() && self.codec == 0 {
+            return Ok(());
+        }
+        Err(Error::new(
+            ErrorKind::Unsupported,
+            format!("read frame: kind {} under codec {} belongs to a newer release", self.kind.0, self.codec),
+        ))
+    }
+
     /// Whether `rest`, the bytes between this header and the next frame, are the payload it promises:
     /// the right number of bytes, the right CRC, and zeros as padding.
     #[must_use]
@@ -169,10 +191,22 @@ impl FrameHeader {
     }
 }
 
+/// Makes the headers of a row of whole frames valid for the place where the first of them will stand.
+pub fn seal_frames(mut frames: &mut [u8], mut place: FramePlace) {
+    while let Some((header, rest)) = frames.split_first_chunk_mut::<FRAME_HEADER_BYTES>() {
+        let crc = header_crc(header, place);
+        header[CRC_OFFSET..].copy_from_slice(&crc.to_le_bytes());
+        let Ok(payload_bytes) = usize::try_from(u32_at(header, 4)) else { return };
+        let payload_bytes = payload_bytes + padding_bytes(payload_bytes);
+        place.offset += (FRAME_HEADER_BYTES + payload_bytes) as u64;
+        frames = rest.get_mut(payload_bytes..).unwrap_or_default();
+    }
+}
+
 /// Zero bytes that follow a payload of this many bytes.
 #[must_use]
 pub const fn padding_bytes(payload_bytes: usize) -> usize {
-    payload_bytes.wrapping_neg() % FRAME_ALIGN_BYTES as usize
+    payload_bytes.wrapping_neg() % FRAME_ALIGN_BYTES
 }
 
 fn header_crc(bytes: &[u8; FRAME_HEADER_BYTES], place: FramePlace) -> u32 {
@@ -197,7 +231,7 @@ fn u64_at(bytes: &[u8; FRAME_HEADER_BYTES], offset: usize) -> u64 {
 }
 
 // A header is a whole number of alignment steps, so the payload begins aligned as well.
-const _: () = assert!(FRAME_HEADER_BYTES as u64 % FRAME_ALIGN_BYTES == 0);
+const _: () = assert!(FRAME_HEADER_BYTES.is_multiple_of(FRAME_ALIGN_BYTES));
 
 #[cfg(test)]
 mod tests {
@@ -257,7 +291,7 @@ mod tests {
 
     #[test]
     fn a_length_above_the_limit_is_refused_despite_its_crc() {
-        let long = FrameHeader { payload_bytes: u32::MAX, ..header() };
+        let long = FrameHeader { payload_bytes: u32::MAX, decoded_bytes: u32::MAX, ..header() };
         assert_eq!(FrameHeader::decode(&long.encode(PLACE), PLACE), None);
     }
 
@@ -267,6 +301,24 @@ mod tests {
         assert!(!header().matches(b"hello\0\0\x01"));
         assert!(!header().matches(b"hello"));
         assert!(!header().matches(b"hellO\0\0\0"));
+    }
+
+    #[test]
+    fn frames_sealed_in_a_row_are_valid_each_in_its_place() {
+        let mut row = [&header().encode_unplaced()[..], b"hello\0\0\0"].concat().repeat(2);
+        seal_frames(&mut row, PLACE);
+        assert_eq!(row[..40], header().encode(PLACE));
+        assert_eq!(row[48..88], header().encode(FramePlace { offset: PLACE.offset + 48, ..PLACE }));
+        seal_frames(&mut row[..60], PLACE);
+    }
+
+    #[test]
+    fn unknown_frames_are_unsupported_unless_they_may_be_skipped() {
+        let with = |kind, codec| FrameHeader { codec, ..FrameHeader::empty(FrameKind(kind), 0, 0) };
+        assert!(with(4, 0).check_supported().is_ok() && with(200, 9).check_supported().is_ok());
+        for unknown in [with(7, 0), with(4, 1)] {
+            assert_eq!(unknown.check_supported().unwrap_err().kind(), ErrorKind::Unsupported);
+        }
     }
 
     #[test]

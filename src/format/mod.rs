@@ -14,7 +14,7 @@ mod version;
 
 pub use checksum::crc32;
 pub use control::{CreatePayload, SharedPrefix, decode_vocabulary, encode_vocabulary};
-pub use frame::{FrameHeader, FrameKind, FramePlace, padding_bytes};
+pub use frame::{FrameHeader, FrameKind, FramePlace, padding_bytes, seal_frames};
 pub use record::{EventType, Record, RecordReader, RecordWriter, Sources, SurfaceOp};
 pub use segment::{PreviousEnd, SegmentHeader, StoreId, parse_segment_name, segment_file_name};
 pub use version::{FORMAT_VERSION, Features};
@@ -22,7 +22,7 @@ pub use version::{FORMAT_VERSION, Features};
 /// Bytes of a frame header.
 pub const FRAME_HEADER_BYTES: usize = 40;
 /// Frames begin at multiples of this many bytes.
-pub const FRAME_ALIGN_BYTES: u64 = 8;
+pub const FRAME_ALIGN_BYTES: usize = 8;
 /// Bytes of a segment header: the offset of a segment's first frame.
 pub const SEGMENT_HEADER_BYTES: usize = 4096;
 

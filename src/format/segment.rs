@@ -199,7 +199,7 @@ mod tests {
         let bytes = header().encode();
         assert_eq!(bytes.len(), 4096);
         let mut expected = Vec::new();
-        expected.extend(b"SESSLOG\n\x01\0\0\0\x00\x10\0\00123456789abcdef");
+        expected.extend(b"SESSLOG\n\x01\0\0\0\x00\x10\0\x000123456789abcdef");
         for number in [2u64, 2, 7, 0, 0, 0, 1, 4136, 4096] {
             expected.extend(number.to_le_bytes());
         }

@@ -1,0 +1,404 @@
+//! The commit queue: many callers, one write and one sync.
+//!
+//! Whoever waits for a batch while nobody commits becomes the leader: it takes the whole queue, has the writer put it
+//! into the log, passes leadership on if more batches came meanwhile, and only then wakes those it served.
+//!
+//! Invariants: at most one leader; batches are written in the order of the queue; after a failure nothing
+//! is written any more; a batch that somebody blocks for, awaits or has dropped is never without a leader to come.
+//! Lock order: the queue before a ticket; the writer is never taken with either held.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::mem;
+use std::sync::Arc;
+use std::task::Waker;
+
+use parking_lot::{Condvar, Mutex};
+
+use super::batch::{Batch, Durability};
+use super::completion::{Committed, Completion, Outcome, Ticket};
+use super::metrics::{Counters, LogMetrics};
+use super::writer::Writer;
+use crate::ids::Position;
+use crate::{Error, ErrorKind, Result, limits};
+
+pub(super) struct Committer {
+    queue: Mutex<Queue>,
+    /// Callers that found the queue full.
+    room: Condvar,
+    /// The background thread.
+    work: Condvar,
+    writer: Mutex<Writer>,
+    maintenance: Mutex<()>,
+    synced_through: Mutex<Position>,
+    counters: Arc<Counters>,
+    has_background: bool,
+}
+
+/// What somebody who needs a batch done has to do next.
+pub(super) enum Turn {
+    Done(Outcome),
+    Lead,
+}
+
+/// A batch on its way through the committer.
+pub(super) struct Entry {
+    pub(super) batch: Batch,
+    pub(super) durability: Durability,
+    pub(super) committed: Option<Committed>,
+    ticket: Arc<Ticket>,
+}
+
+#[derive(Default)]
+struct Queue {
+    entries: Vec<Entry>,
+    bytes: u64,
+    leading: bool,
+    waiting_for_room: u32,
+    closed: Option<Failure>,
+    background: BackgroundOrders,
+}
+
+/// What the background thread is to do next.
+#[derive(Default, Clone, Copy)]
+struct BackgroundOrders {
+    /// Leadership was passed to it.
+    lead: bool,
+    /// It is to take leadership if nobody has it.
+    drive: bool,
+    maintain: bool,
+    stop: bool,
+}
+
+impl Committer {
+    pub(super) fn new(writer: Writer, counters: Arc<Counters>, has_background: bool) -> Self {
+        Self {
+            queue: Mutex::default(),
+            room: Condvar::new(),
+            work: Condvar::new(),
+            synced_through: Mutex::new(writer.synced_through()),
+            writer: Mutex::new(writer),
+            maintenance: Mutex::default(),
+            counters,
+            has_background,
+        }
+    }
+
+    pub(super) fn synced_through(&self) -> Position {
+        *self.synced_through.lock()
+    }
+
+    pub(super) fn metrics(&self) -> LogMetrics {
+        let queue = self.queue.lock();
+        let (batches, bytes) = (queue.entries.len() as u64, queue.bytes);
+        drop(queue);
+        self.counters.snapshot(batches, bytes)
+    }
+
+    /// Queues a batch, first waiting for room (and committing others' batches while it waits, if nobody does).
+    pub(super) fn enqueue(self: &Arc<Self>, batch: Batch, durability: Durability) -> Completion {
+        let ticket = Arc::new(Ticket::default());
+        let entry = Entry { batch, durability, committed: None, ticket: Arc::clone(&ticket) };
+        if let Err(failure) = self.push(entry, false) {
+            ticket.complete(Err(failure));
+        }
+        Completion::new(Arc::clone(self), ticket)
+    }
+
+    fn push(&self, entry: Entry, closing: bool) -> Result<(), Failure> {
+        let mut queue = self.queue.lock();
+        loop {
+            if let Some(failure) = &queue.closed {
+                return Err(failure.clone());
+            }
+            if queue.bytes == 0 || queue.bytes + entry.batch.len() <= limits::QUEUE_BYTES_MAX {
+                break;
+            }
+            if queue.leading {
+                queue.waiting_for_room += 1;
+                self.room.wait(&mut queue);
+                queue.waiting_for_room -= 1;
+            } else {
+                queue.leading = true;
+                drop(queue);
+                self.lead();
+                queue = self.queue.lock();
+            }
+        }
+        queue.bytes += entry.batch.len();
+        queue.entries.push(entry);
+        if closing {
+            queue.closed = Some(Failure::closed());
+        }
+        Ok(())
+    }
+
+    /// Blocks until the batch is done or the caller has to commit.
+    pub(super) fn await_turn(&self, ticket: &Ticket) -> Turn {
+        let mut state = ticket.state.lock();
+        if let Some(outcome) = &state.outcome {
+            return Turn::Done(outcome.clone());
+        }
+        drop(state);
+        let mut queue = self.queue.lock();
+        state = ticket.state.lock();
+        if state.outcome.is_none() && !queue.leading {
+            queue.leading = true;
+            return Turn::Lead;
+        }
+        drop(queue);
+        state.blocked += 1;
+        let turn = loop {
+            if mem::take(&mut state.promoted) {
+                break Turn::Lead;
+            }
+            if let Some(outcome) = &state.outcome {
+                break Turn::Done(outcome.clone());
+            }
+            ticket.changed.wait(&mut state);
+        };
+        state.blocked -= 1;
+        turn
+    }
+
+    /// Like [`await_turn`](Self::await_turn), but leaves a waker instead of blocking.
+    pub(super) fn poll_turn(&self, ticket: &Ticket, waker: &Waker) -> Option<Turn> {
+        let mut queue = self.queue.lock();
+        let mut state = ticket.state.lock();
+        if let Some(outcome) = &state.outcome {
+            return Some(Turn::Done(outcome.clone()));
+        }
+        if !queue.leading && !self.has_background {
+            queue.leading = true;
+            return Some(Turn::Lead);
+        }
+        state.demanded = true;
+        match &mut state.waker {
+            Some(known) => known.clone_from(waker),
+            unset => *unset = Some(waker.clone()),
+        }
+        drop(state);
+        self.call_background(&mut queue, |orders| orders.drive = true);
+        None
+    }
+
+    /// Nobody will ask for the batch any more; it is still to be committed.
+    pub(super) fn abandon(&self, ticket: &Ticket) {
+        let mut queue = self.queue.lock();
+        ticket.state.lock().demanded = true;
+        self.call_background(&mut queue, |orders| orders.drive = true);
+    }
+
+    fn call_background(&self, queue: &mut Queue, order: impl FnOnce(&mut BackgroundOrders)) {
+        if self.has_background {
+            order(&mut queue.background);
+            self.work.notify_one();
+        }
+    }
+
+    /// Commits what is queued. To be called by the leader only; leadership is passed on or given up.
+    pub(super) fn lead(&self) {
+        loop {
+            let mut queue = self.queue.lock();
+            let group = mem::take(&mut queue.entries);
+            queue.bytes = 0;
+            if queue.waiting_for_room > 0 {
+                self.room.notify_all();
+            }
+            drop(queue);
+            let (group, result) = self.commit(group);
+            let lead_again = result.is_ok() && self.pass_leadership();
+            if result.is_err() {
+                self.give_up(true);
+            }
+            serve(group, result.err().as_ref());
+            if !lead_again {
+                return;
+            }
+        }
+    }
+
+    fn commit(&self, mut group: Vec<Entry>) -> (Vec<Entry>, Result<(), Failure>) {
+        let mut writer = self.writer.lock();
+        let result = writer.commit(&mut group).map_err(Failure::new);
+        let due = result.is_ok() && writer.maintenance_due();
+        *self.synced_through.lock() = writer.synced_through();
+        drop(writer);
+        if due {
+            self.call_background(&mut self.queue.lock(), |orders| orders.maintain = true);
+        }
+        (group, result)
+    }
+
+    /// Finds the next leader among those who want something; answers whether it is the caller.
+    fn pass_leadership(&self) -> bool {
+        let mut queue = self.queue.lock();
+        let mut demanded = false;
+        for entry in &queue.entries {
+            let mut state = entry.ticket.state.lock();
+            if state.blocked > 0 {
+                state.promoted = true;
+                drop(state);
+                entry.ticket.changed.notify_one();
+                return false;
+            }
+            demanded |= state.demanded;
+        }
+        if demanded {
+            self.call_background(&mut queue, |orders| orders.lead = true);
+            return !self.has_background;
+        }
+        queue.leading = false;
+        if queue.waiting_for_room > 0 {
+            self.room.notify_all();
+        }
+        false
+    }
+
+    /// Closes the queue after a failure and refuses all that wait in it; an active leader will do so itself.
+    fn give_up(&self, as_leader: bool) {
+        let mut queue = self.queue.lock();
+        queue.closed.get_or_insert_with(Failure::closed);
+        if queue.leading && !as_leader {
+            return;
+        }
+        queue.leading = false;
+        queue.bytes = 0;
+        let rest = mem::take(&mut queue.entries);
+        self.room.notify_all();
+        drop(queue);
+        serve(rest, Some(&Failure::closed()));
+    }
+
+    /// Runs the upkeep that is due: zeroes space ahead of the next commits, prepares the next segment's file.
+    pub(super) fn maintain(&self) -> Result<()> {
+        let _one_at_a_time = self.maintenance.lock();
+        let mut zeroed = None;
+        while let Some(file) = self.writer.lock().zero_ahead_step() {
+            zeroed = Some(file);
+        }
+        if let Some(file) = zeroed
+            && let Err(source) = file.sync_data()
+        {
+            // The failure may concern bytes of a commit, whose own sync would then lie.
+            self.writer.lock().abandon();
+            self.give_up(false);
+            return Err(Error::io("sync space zeroed ahead; the log is closed", source));
+        }
+        let recipe = self.writer.lock().spare_due();
+        if let Some(recipe) = recipe {
+            let spare = recipe.prepare();
+            self.writer.lock().keep_spare(spare);
+        }
+        Ok(())
+    }
+
+    /// Commits what is queued, ends the segment, and lets nothing in any more. A second call does nothing.
+    pub(super) fn close(self: &Arc<Self>) -> Result<()> {
+        let ticket = Arc::new(Ticket::default());
+        let entry = Entry {
+            batch: Batch::new(),
+            durability: Durability::Synced,
+            committed: None,
+            ticket: Arc::clone(&ticket),
+        };
+        let result = match self.push(entry, true) {
+            Ok(()) => Completion::new(Arc::clone(self), ticket).wait().map(|_| ()),
+            Err(_) => Ok(()),
+        };
+        let _maintenance_is_over = self.maintenance.lock();
+        let mut writer = self.writer.lock();
+        let finished = writer.finish();
+        *self.synced_through.lock() = writer.synced_through();
+        result.and(finished)
+    }
+
+    /// The background thread: commits for those who cannot, and does the upkeep. Returns when stopped.
+    pub(super) fn run_background(&self) {
+        loop {
+            let mut queue = self.queue.lock();
+            let orders = mem::take(&mut queue.background);
+            let lead = orders.lead || orders.drive && !queue.leading && !queue.entries.is_empty();
+            if lead {
+                queue.leading = true;
+            } else if !orders.maintain {
+                if orders.stop {
+                    return;
+                }
+                self.work.wait(&mut queue);
+                continue;
+            }
+            queue.background.stop |= orders.stop;
+            drop(queue);
+            if lead {
+                self.lead();
+            }
+            if orders.maintain {
+                // After an error the log is closed; its callers learn it from their next call.
+                let _ = self.maintain();
+            }
+        }
+    }
+
+    pub(super) fn stop_background(&self) {
+        self.call_background(&mut self.queue.lock(), |orders| orders.stop = true);
+    }
+}
+
+impl fmt::Debug for Committer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Committer").finish_non_exhaustive()
+    }
+}
+
+/// A failure that many callers are told of.
+#[derive(Debug, Clone)]
+pub(super) struct Failure(Arc<Error>);
+
+impl Failure {
+    fn new(error: Error) -> Self {
+        Self(Arc::new(error))
+    }
+
+    fn closed() -> Self {
+        Self::new(Error::new(
+            ErrorKind::Closed,
+            "append to log: it was closed, or an earlier write failed; reopen the store",
+        ))
+    }
+
+    pub(super) fn to_error(&self) -> Error {
+        let mut error = Error::new(self.0.kind(), self.0.message());
+        if let Some(path) = self.0.path() {
+            error = error.with_path(path);
+        }
+        if self.0.source().is_some() { error.with_source(SharedCause(Arc::clone(&self.0))) } else { error }
+    }
+}
+
+/// The cause of a failure, owned by everybody who was told.
+#[derive(Debug)]
+struct SharedCause(Arc<Error>);
+
+impl fmt::Display for SharedCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.source().map_or(Ok(()), |source| fmt::Display::fmt(source, f))
+    }
+}
+
+impl StdError for SharedCause {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.0.source()
+    }
+}
+
+fn serve(group: Vec<Entry>, failure: Option<&Failure>) {
+    for entry in group {
+        let outcome = match (failure, entry.committed) {
+            (None, Some(committed)) => Ok(committed),
+            (Some(failure), _) => Err(failure.clone()),
+            (None, None) => Err(Failure::closed()),
+        };
+        entry.ticket.complete(outcome);
+    }
+}

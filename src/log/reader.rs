@@ -1,0 +1,93 @@
+//! Reading a log without its lock, beside a writer in this or another process.
+//!
+//! Writes nothing. Sees whole batches only; a bad tail is the end for now, never damage.
+
+use std::sync::Arc;
+
+use super::cursor::{Cursor, Walked};
+use super::scan::Visitor;
+use super::segments::{Frame, Segments};
+use crate::Result;
+use crate::format::StoreId;
+use crate::ids::Position;
+use crate::storage::Storage;
+
+/// A view of a log that follows its writer when asked to.
+#[derive(Debug)]
+pub struct LogReader {
+    segments: Arc<Segments>,
+    cursor: Cursor,
+    store_id: StoreId,
+}
+
+/// What [`LogReader::refresh`] found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub enum Refreshed {
+    /// The visitor was shown everything that was new.
+    Current,
+    /// The writer crashed, and its successor moved batches that this reader had already shown: they would appear twice.
+    /// What was built from them is void; open a new reader.
+    Superseded,
+}
+
+impl LogReader {
+    /// Opens the log and shows the visitor all of it.
+    ///
+    /// # Errors
+    /// [`NotFound`](crate::ErrorKind::NotFound) if there is no log; [`Corrupt`](crate::ErrorKind::Corrupt) if a segment file is
+    /// missing or belongs elsewhere; [`Unsupported`](crate::ErrorKind::Unsupported), [`Io`](crate::ErrorKind::Io), and those of
+    /// the visitor. Damage inside segments is no error: it is shown to the visitor.
+    pub fn open(storage: Arc<dyn Storage>, visitor: &mut dyn Visitor) -> Result<Self> {
+        let segments = Arc::new(Segments::new(storage));
+        for name in segments.list()?.foreign {
+            visitor.foreign_file(&name);
+        }
+        let mut cursor = Cursor::open(Arc::clone(&segments), visitor)?;
+        // A cursor that has shown nothing cannot have gone too far.
+        let _ = cursor.walk_to_newest(visitor)?;
+        let store_id = cursor.store_id()?;
+        let mut reader = Self { segments, cursor, store_id };
+        reader.show_newest(visitor)?;
+        Ok(reader)
+    }
+
+    /// Shows the visitor what was added since.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open). The reader is then to be dropped: the visitor may have been shown part of what was new.
+    pub fn refresh(&mut self, visitor: &mut dyn Visitor) -> Result<Refreshed> {
+        if self.cursor.walk_to_newest(visitor)? == Walked::TooFar {
+            return Ok(Refreshed::Superseded);
+        }
+        if !self.cursor.is_blank_ahead()? {
+            self.show_newest(visitor)?;
+        }
+        Ok(Refreshed::Current)
+    }
+
+    fn show_newest(&mut self, visitor: &mut dyn Visitor) -> Result<()> {
+        let survey = self.cursor.survey()?;
+        self.cursor.visit_to(survey.valid_end, visitor)
+    }
+
+    /// Reads the frame at `at`.
+    ///
+    /// # Errors
+    /// [`Corrupt`](crate::ErrorKind::Corrupt), with file and offset, if there is no sound frame.
+    pub fn read(&self, at: Position) -> Result<Frame> {
+        self.segments.read(at)
+    }
+
+    /// Up to where the log was shown.
+    #[must_use]
+    pub fn position(&self) -> Position {
+        self.cursor.position()
+    }
+
+    /// The store that the log belongs to.
+    #[must_use]
+    pub fn store_id(&self) -> StoreId {
+        self.store_id
+    }
+}
