@@ -128,6 +128,12 @@ impl Error {
         self
     }
 
+    /// The same error, its message led by what was attempted on a higher level.
+    pub(crate) fn context(mut self, attempted: &str) -> Self {
+        self.0.message = format!("{attempted}: {}", self.0.message);
+        self
+    }
+
     /// What to do about it.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {

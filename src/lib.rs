@@ -9,6 +9,12 @@ pub mod limits;
 pub mod log;
 pub mod projection;
 pub mod storage;
+mod store;
 
 pub use error::{Error, ErrorKind, Result};
 pub use ids::{Position, SegmentId, Seq, SessionKey, WriterEpoch};
+pub use log::{Completion, Durability};
+pub use store::{
+    AppendOptions, Appended, Cancel, Clock, Draft, Events, Finding, HeaderSnapshot, Request, Revision,
+    Session, SessionCondition, SessionInfo, Store, StoreOptions, VerifyOptions, VerifyReport,
+};

@@ -108,6 +108,14 @@ impl CanonicalHeader {
         self.digest
     }
 
+    /// Names of the parts that the header has.
+    #[must_use]
+    pub fn part_names(&self) -> Vec<&'static str> {
+        let [config, system, tools] = self.value().get_all(["config", "system", "tools"]);
+        let parts = [("config", config), ("system", system), ("tools", tools)];
+        parts.into_iter().filter(|(_, part)| part.is_some()).map(|(name, _)| name).collect()
+    }
+
     /// Names of the parts in which the two differ: `config` (with the adapter's defaults), `system`, `tools`.
     #[must_use]
     pub fn changed_since(&self, earlier: &Self) -> Vec<&'static str> {

@@ -59,6 +59,20 @@ impl Completion {
     pub fn is_done(&self) -> bool {
         self.ticket.state.lock().outcome.is_some()
     }
+
+    /// The answer, if it is known by now.
+    #[must_use]
+    pub fn try_result(&self) -> Option<Result<Committed>> {
+        let outcome = self.ticket.state.lock().outcome.clone()?;
+        Some(outcome.map_err(|failure| failure.to_error()))
+    }
+}
+
+impl Clone for Completion {
+    /// Another handle to the same answer. Dropping any of them unfinished drives the batch.
+    fn clone(&self) -> Self {
+        Self { committer: Arc::clone(&self.committer), ticket: Arc::clone(&self.ticket) }
+    }
 }
 
 impl Future for Completion {

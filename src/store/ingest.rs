@@ -1,0 +1,122 @@
+//! Taking in a judged log: admitted events stream into the store and become a session only at the end.
+//!
+//! A new session's frames carry a key that no create frame names yet, so a log that is refused halfway, or a crash,
+//! leaves no session behind. Memory holds at most one batch.
+
+use super::records::Encoder;
+use super::session::{EntryState, Session};
+use super::store::Store;
+use crate::event::{Admitted, SessionHeader};
+use crate::ids::Seq;
+use crate::log::{Batch, Durability};
+use crate::{Error, ErrorKind, Result};
+
+/// Bytes of events that are gathered before they are handed to the log.
+const BATCH_BYTES: u64 = 4 << 20;
+
+/// An import on its way into the store.
+pub(crate) struct Ingest {
+    session: Session,
+    encoder: Encoder,
+    staged: EntryState,
+    /// The session existed before: its events are the session's as soon as they are queued.
+    extends: bool,
+}
+
+impl Store {
+    /// Begins a new session that appears when [`Ingest::finish`] is called, or not at all.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Conflict`] if the id is taken.
+    pub(crate) fn ingest(&self, header: SessionHeader) -> Result<Ingest> {
+        let session = self.create_session(header)?;
+        let staged = EntryState::default();
+        let encoder = Encoder::new(session.entry.key, Seq::new(0), staged.summary().clone(), Batch::new());
+        Ok(Ingest { session, encoder, staged, extends: false })
+    }
+}
+
+impl Session {
+    /// Begins to add events that follow the stored ones; whole batches of them stay even if it is not finished.
+    pub(crate) fn extend(&self) -> Result<Ingest> {
+        let mut state = self.lock()?;
+        state.settle()?;
+        let encoder = Encoder::new(self.entry.key, state.next_seq(), state.summary().clone(), Batch::new());
+        Ok(Ingest { session: self.clone(), encoder, staged: EntryState::default(), extends: true })
+    }
+}
+
+impl Ingest {
+    /// Adds the next event.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Conflict`] if the session moved on meanwhile; [`ErrorKind::Io`], [`ErrorKind::Closed`].
+    pub(crate) fn push(&mut self, admitted: &Admitted<'_>) -> Result<()> {
+        if admitted.event().seq != self.encoder.next_seq() {
+            let message = format!("import session {}: event out of order", self.session.id());
+            return Err(Error::new(ErrorKind::Invalid, message).with_seq(admitted.event().seq));
+        }
+        self.encoder.push(admitted.event())?;
+        if self.encoder.bytes() >= BATCH_BYTES {
+            self.queue(Durability::Buffered)?;
+        }
+        Ok(())
+    }
+
+    /// Makes the session, or its new events, visible; durable with the next synced group or [`Store::flush`].
+    ///
+    /// # Errors
+    ///
+    /// As [`push`](Self::push).
+    pub(crate) fn finish(mut self) -> Result<Session> {
+        self.queue(Durability::Buffered)?;
+        if !self.extends {
+            self.publish()?;
+        }
+        Ok(self.session)
+    }
+
+    /// Hands the gathered events to the log.
+    fn queue(&mut self, durability: Durability) -> Result<()> {
+        let next = self.encoder.next_seq();
+        let summary = self.encoder.summary().clone();
+        let fresh = Encoder::new(self.session.entry.key, next, summary, Batch::new());
+        let full = std::mem::replace(&mut self.encoder, fresh);
+        if full.bytes() == 0 {
+            return Ok(());
+        }
+        let first = full.first_seq();
+        let (batch, runs, summary) = full.finish()?;
+        let log = self.session.store.writer()?;
+        if !self.extends {
+            let completion = log.enqueue(batch, durability);
+            self.staged.queue(completion, runs, next, summary);
+            self.staged.absorb();
+            return Ok(());
+        }
+        let mut state = self.session.lock()?;
+        if state.next_seq() != first {
+            let message =
+                format!("import session {}: it was appended to meanwhile; import again", self.session.id());
+            return Err(Error::new(ErrorKind::Conflict, message).with_seq(first));
+        }
+        let completion = log.enqueue(batch, durability);
+        state.queue(completion, runs, next, summary);
+        state.live = None;
+        Ok(())
+    }
+
+    /// Writes the create frame behind the events that it reveals.
+    fn publish(&mut self) -> Result<()> {
+        let mut state = self.session.lock()?;
+        state.take_staged(std::mem::take(&mut self.staged));
+        let batch = self.session.create_frame(&state)?;
+        let completion = self.session.store.writer()?.enqueue(batch, Durability::Buffered);
+        let (next, summary) = (state.next_seq(), state.summary().clone());
+        state.queue(completion, Vec::new(), next, summary);
+        state.created = true;
+        Ok(())
+    }
+}

@@ -1,0 +1,30 @@
+//! What users hold: a [`Store`] and its [`Session`]s.
+//!
+//! This layer joins the gate, the projections and the log. It is the only one that gives events to the log, and it
+//! gives none that [`admit`](crate::event::admit) did not accept (invariant 5).
+
+mod append;
+mod cancel;
+mod catalog;
+mod headers;
+mod ingest;
+mod inner;
+mod lifecycle;
+mod options;
+mod read;
+mod records;
+mod session;
+#[expect(clippy::module_inception, reason = "the store is what this layer is about")]
+mod store;
+mod summary;
+mod verify;
+
+pub use append::{AppendOptions, Appended, Draft};
+pub use cancel::Cancel;
+pub use headers::HeaderSnapshot;
+pub(crate) use ingest::Ingest;
+pub use options::{Clock, StoreOptions};
+pub use read::{Events, Request};
+pub use session::{Revision, Session};
+pub use store::{SessionCondition, SessionInfo, Store};
+pub use verify::{Finding, VerifyOptions, VerifyReport};

@@ -1,0 +1,353 @@
+//! The store: one directory, one log, all sessions.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::append::{AppendOptions, Appended, Draft};
+use super::cancel::Cancel;
+use super::catalog::{Catalog, Shared};
+use super::inner::{Access, Inner};
+use super::options::StoreOptions;
+use super::session::{Entry, EntryState, Revision, Session};
+use crate::event::json::JsonString;
+use crate::event::{Origin, SessionHeader};
+use crate::format::{FrameKind, encode_vocabulary};
+use crate::ids::Seq;
+use crate::log::{Batch, Durability, FrameDraft, LogMetrics, LogReader, Refreshed};
+use crate::{Error, ErrorKind, Result};
+
+/// A store of sessions. Handles are cheap to clone and share everything; any number of threads may use them.
+#[derive(Clone)]
+pub struct Store {
+    pub(super) inner: Arc<Inner>,
+    pub(super) cancel: Option<Cancel>,
+}
+
+/// What [`Store::list`] says of a session, without reading any payload.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SessionInfo {
+    /// The header.
+    pub header: SessionHeader,
+    /// Number of events.
+    pub events: u64,
+    /// Size of the events as unpacked JSON lines, in bytes.
+    pub bytes: u64,
+    /// Time of the last event, in milliseconds since the Unix epoch.
+    pub last_time: Option<i64>,
+    /// The latest title.
+    pub title: Option<String>,
+    /// What state the session is in.
+    pub condition: SessionCondition,
+    /// Token of the content.
+    pub revision: Revision,
+}
+
+/// State of a listed session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum SessionCondition {
+    /// No turn is open.
+    Idle,
+    /// A turn has begun and not ended: it runs, or it was interrupted.
+    OpenTurn,
+    /// Some of its events are damaged or missing.
+    Damaged,
+}
+
+impl SessionCondition {
+    /// The stable word.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Idle => "idle",
+            Self::OpenTurn => "open-turn",
+            Self::Damaged => "damaged",
+        }
+    }
+}
+
+impl Store {
+    /// Opens a store for writing, creating it where there is none.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Locked`] if another process writes to it; [`ErrorKind::Corrupt`], [`ErrorKind::Unsupported`],
+    /// [`ErrorKind::Io`].
+    pub fn open(dir: impl AsRef<Path>) -> Result<Self> {
+        StoreOptions::new().open(dir)
+    }
+
+    /// Opens a store for reading, beside whoever writes to it. Nothing is written, no lock is taken.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::NotFound`] if there is no store; [`ErrorKind::Corrupt`], [`ErrorKind::Unsupported`], [`ErrorKind::Io`].
+    pub fn open_read_only(dir: impl AsRef<Path>) -> Result<Self> {
+        StoreOptions::new().open_read_only(dir)
+    }
+
+    /// A new session. Nothing is stored before its first append; the id is free again if all handles go before that.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Rejected`] if the header is malformed; [`ErrorKind::Conflict`] if the id is taken.
+    pub fn create_session(&self, header: SessionHeader) -> Result<Session> {
+        header.validate().map_err(Error::from)?;
+        self.reserve(header, None, EntryState::default())
+    }
+
+    /// A new session that begins with `events`, and with the `session/end-seed` event behind them if they do not end
+    /// with one (spec section 9). Durable when this returns.
+    ///
+    /// # Errors
+    ///
+    /// As [`create_session`](Self::create_session) and [`Session::append`]; nothing is stored then.
+    pub fn seed_session(&self, header: SessionHeader, events: &[Draft<'_>]) -> Result<Session> {
+        let session = self.create_session(header)?;
+        let mut seed = events.to_vec();
+        if seed.last().is_none_or(|last| !last.is_type(END_SEED)) {
+            seed.push(Draft::new(END_SEED, "{}"));
+        }
+        session.append_from(&seed, AppendOptions::default(), Origin::Seed)?.wait()?;
+        Ok(session)
+    }
+
+    /// An existing session.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::NotFound`].
+    pub fn session(&self, id: &str) -> Result<Session> {
+        self.check_cancelled()?;
+        let entry = self.inner.catalog.lock().by_id.get(id).cloned();
+        match entry.filter(|entry| entry.state.lock().created) {
+            Some(entry) => Ok(Session::new(self, entry)),
+            None => {
+                Err(Error::new(ErrorKind::NotFound, format!("open session {id}: there is no such session")))
+            }
+        }
+    }
+
+    /// An existing session, ready to go on: the closers of an interrupted turn are durable (spec section 9).
+    ///
+    /// # Errors
+    ///
+    /// As [`session`](Self::session) and [`Session::close_turn`].
+    pub fn resume(&self, id: &str) -> Result<Session> {
+        let session = self.session(id)?;
+        session.close_turn()?;
+        Ok(session)
+    }
+
+    /// A child session `new_id` that shares the events of session `id` up to and including `at` (the last one if absent),
+    /// followed by `session/end-seed` (spec section 11). Nothing is copied.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] if `at` is no event or lies inside an open turn; [`ErrorKind::Conflict`] if `new_id` is taken.
+    pub fn fork(&self, id: &str, at: Option<Seq>, new_id: &str) -> Result<Session> {
+        let parent = self.session(id)?;
+        let end = parent.fork_end(at)?;
+        let mut header = SessionHeader::new(new_id, self.inner.now_ms());
+        header.cwd.clone_from(&parent.header().cwd);
+        header.parent_session = Some(JsonString::from(id).into_owned());
+        header.seed_length = Some(end.get());
+        header.validate().map_err(Error::from)?;
+        let (summary, ends_with_seed) = parent.summary_at(end)?;
+        let shared = (end.get() > 0).then_some(Shared { owner: Arc::clone(&parent.entry), end });
+        let mut state = EntryState::default();
+        state.row.next_seq = end.get();
+        state.row.summary = summary;
+        let child = self.reserve(header, shared, state)?;
+        if ends_with_seed {
+            child.materialise()?;
+        } else {
+            child
+                .append_from(&[Draft::new(END_SEED, "{}")], AppendOptions::default(), Origin::Seed)?
+                .wait()?;
+        }
+        Ok(child)
+    }
+
+    /// Removes a session for good; its handles stop to work. Events that a fork shares stay with the fork.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::NotFound`]; [`ErrorKind::Io`], [`ErrorKind::Closed`].
+    pub fn remove(&self, id: &str) -> Result<()> {
+        let session = self.session(id)?;
+        let mut state = session.lock()?;
+        state.settle()?;
+        let mut batch = Batch::new();
+        let draft =
+            FrameDraft { kind: FrameKind::REMOVE, subject: session.entry.key.get(), tag: 0, count: 0 };
+        batch.push(draft, &[])?;
+        self.inner.writer()?.enqueue(batch, Durability::Synced).wait()?;
+        state.removed = true;
+        state.live = None;
+        drop(state);
+        self.inner.catalog.lock().forget(&session.entry);
+        Ok(())
+    }
+
+    /// All sessions, newest first (by creation time, then id).
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Cancelled`].
+    pub fn list(&self) -> Result<Vec<SessionInfo>> {
+        self.check_cancelled()?;
+        let entries: Vec<_> = self.inner.catalog.lock().by_id.values().cloned().collect();
+        let mut sessions: Vec<_> = entries.iter().filter_map(|entry| info(entry)).collect();
+        sessions.sort_by(|a, b| {
+            b.header.created_at.cmp(&a.header.created_at).then_with(|| a.header.id.cmp(&b.header.id))
+        });
+        Ok(sessions)
+    }
+
+    /// Admits one batch for each of many sessions and queues them all, so that they share one write and one sync.
+    pub fn submit(
+        &self,
+        batches: &[(&Session, &[Draft<'_>])],
+        durability: Durability,
+    ) -> Vec<Result<Appended>> {
+        let options = AppendOptions { expected: None, durability };
+        batches.iter().map(|(session, drafts)| session.append(drafts, options)).collect()
+    }
+
+    /// Makes `name` an event type of this store: log-only, and known to whoever opens the store later.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] if the name is malformed or already has a meaning.
+    pub fn register_type(&self, name: &str) -> Result<()> {
+        let mut catalog = self.inner.catalog.lock();
+        if catalog.vocabulary.registered().any(|known| known == name) {
+            return Ok(());
+        }
+        let mut vocabulary = catalog.vocabulary.clone();
+        vocabulary.register(name)?;
+        let mut payload = Vec::new();
+        encode_vocabulary(&mut payload, [name]);
+        let mut batch = Batch::new();
+        batch.push(FrameDraft { kind: FrameKind::VOCABULARY, subject: 0, tag: 0, count: 0 }, &payload)?;
+        self.inner.writer()?.enqueue(batch, Durability::Synced).wait()?;
+        *self.inner.vocabulary.write() = Arc::new(vocabulary.clone());
+        catalog.vocabulary = vocabulary;
+        Ok(())
+    }
+
+    /// A handle whose reads end with [`ErrorKind::Cancelled`] once `cancel` is thrown.
+    #[must_use]
+    pub fn cancellable(&self, cancel: &Cancel) -> Self {
+        Self { inner: Arc::clone(&self.inner), cancel: Some(cancel.clone()) }
+    }
+
+    pub(super) fn check_cancelled(&self) -> Result<()> {
+        self.cancel.as_ref().map_or(Ok(()), Cancel::check)
+    }
+
+    /// Writes and syncs everything that is queued.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Io`], [`ErrorKind::Closed`].
+    pub fn flush(&self) -> Result<()> {
+        self.inner.writer()?.flush()
+    }
+
+    /// Runs the upkeep that is due; the background thread does the same.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Io`], [`ErrorKind::Closed`].
+    pub fn maintain(&self) -> Result<()> {
+        self.inner.writer()?.maintain()
+    }
+
+    /// Counters of the commit queue.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] if the store is open for reading only.
+    pub fn metrics(&self) -> Result<LogMetrics> {
+        Ok(self.inner.writer()?.metrics())
+    }
+
+    /// Takes in what a writer in another process has added since. A store open for writing is always up to date.
+    ///
+    /// # Errors
+    ///
+    /// As [`open_read_only`](Self::open_read_only).
+    pub fn refresh(&self) -> Result<()> {
+        let Access::Read(reader) = &self.inner.log else { return Ok(()) };
+        let mut catalog = self.inner.catalog.lock();
+        let mut reader = reader.lock();
+        if reader.refresh(&mut *catalog)? == Refreshed::Superseded {
+            let mut afresh = Catalog::default();
+            *reader = LogReader::open(Arc::clone(&self.inner.storage), &mut afresh)?;
+            catalog.replace(afresh);
+        }
+        *self.inner.vocabulary.write() = Arc::new(catalog.vocabulary.clone());
+        Ok(())
+    }
+
+    /// Writes and syncs what is queued and closes the log. Later calls on any handle answer [`ErrorKind::Closed`].
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Io`] if that fails; what was acknowledged stays safe.
+    pub fn close(self) -> Result<()> {
+        match &self.inner.log {
+            Access::Write(log) => log.close(),
+            Access::Read(_) => Ok(()),
+        }
+    }
+
+    fn reserve(&self, header: SessionHeader, shared: Option<Shared>, state: EntryState) -> Result<Session> {
+        self.inner.writer()?;
+        let mut catalog = self.inner.catalog.lock();
+        if catalog.by_id.contains_key(&header.id) {
+            let message = format!("create session {}: the id is taken; choose another or open it", header.id);
+            return Err(Error::new(ErrorKind::Conflict, message));
+        }
+        let entry = Arc::new(Entry { key: catalog.next_key(), header, shared, state: Mutex::new(state) });
+        catalog.insert(Arc::clone(&entry));
+        drop(catalog);
+        Ok(Session::new(self, entry))
+    }
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Store").finish_non_exhaustive()
+    }
+}
+
+/// The event that separates inherited events from a session's own.
+pub(super) const END_SEED: &str = "session/end-seed";
+
+fn info(entry: &Entry) -> Option<SessionInfo> {
+    let mut state = entry.state.lock();
+    state.absorb();
+    let row = &state.row;
+    if !state.created || state.removed || (row.next_seq == 0 && state.next_seq() > Seq::new(0)) {
+        return None;
+    }
+    let condition = match row {
+        row if !row.damaged.is_empty() => SessionCondition::Damaged,
+        row if row.summary.open_turn => SessionCondition::OpenTurn,
+        _ => SessionCondition::Idle,
+    };
+    Some(SessionInfo {
+        header: entry.header.clone(),
+        events: row.next_seq,
+        bytes: row.summary.logical_bytes,
+        last_time: row.summary.last_time,
+        title: row.summary.title.as_deref().map(str::to_owned),
+        condition,
+        revision: entry.revision(row),
+    })
+}

@@ -1,0 +1,4 @@
+//! The integration tests, one binary; modules read as a story.
+
+mod layers;
+mod sessions;
