@@ -77,7 +77,6 @@ pub(super) struct Scanner {
     segment: SegmentId,
     epoch: WriterEpoch,
     path: PathBuf,
-    file_bytes: u64,
     window: Window,
 }
 
@@ -95,8 +94,8 @@ impl Scanner {
         path: PathBuf,
         file: Arc<dyn StorageFile>,
     ) -> Result<Self> {
-        let window = Window { file, buf: Vec::new(), start: 0, filled: 0, loads: 0 };
-        let mut scanner = Self { segment, epoch, path, file_bytes: 0, window };
+        let window = Window { file, file_bytes: 0, buf: Vec::new(), start: 0, filled: 0, loads: 0 };
+        let mut scanner = Self { segment, epoch, path, window };
         scanner.forget()?;
         Ok(scanner)
     }
@@ -106,13 +105,13 @@ impl Scanner {
     }
 
     pub(super) fn file_bytes(&self) -> u64 {
-        self.file_bytes
+        self.window.file_bytes
     }
 
     /// Forgets what was read, because somebody may have written since.
     pub(super) fn forget(&mut self) -> Result<()> {
         self.window.filled = 0;
-        self.file_bytes = self.window.file.len().map_err(|source| self.io_error(source, 0))?;
+        self.window.file_bytes = self.window.file.len().map_err(|source| self.io_error(source, 0))?;
         Ok(())
     }
 
@@ -125,7 +124,7 @@ impl Scanner {
     /// Finds S and V, starting at the frame boundary `from`, where `synced` is known already.
     // Format: section 7.
     pub(super) fn survey(&mut self, from: u64, mut synced: u64) -> Result<Survey> {
-        let len = self.file_bytes;
+        let len = self.window.file_bytes;
         let mut at = from;
         let mut ended_at = None;
         while at < len {
@@ -276,7 +275,7 @@ impl Scanner {
             .and_then(|bytes| FrameHeader::decode(bytes, place));
         let Some(header) = header else { return Ok(None) };
         let frame_end = at + header.frame_bytes();
-        Ok((frame_end <= end && frame_end <= self.file_bytes).then_some(header))
+        Ok((frame_end <= end && frame_end <= self.window.file_bytes).then_some(header))
     }
 
     /// Payload and padding of the frame at `at`; empty if the file has shrunk.
@@ -288,7 +287,7 @@ impl Scanner {
     /// The next place after the bad one at `at` where a header stands, or `end`.
     fn resynchronise(&mut self, at: u64, end: u64) -> Result<u64> {
         let step = FRAME_ALIGN_BYTES as u64;
-        let last = end.min(self.file_bytes);
+        let last = end.min(self.window.file_bytes);
         let mut at = at.next_multiple_of(step) + if at.is_multiple_of(step) { step } else { 0 };
         while at + FRAME_HEADER_BYTES as u64 <= last {
             if self.header_at(at, end)?.is_some() {
@@ -319,6 +318,8 @@ impl Scanner {
 #[derive(Debug)]
 struct Window {
     file: Arc<dyn StorageFile>,
+    /// Length of the file when it was last looked at; nothing beyond is read.
+    file_bytes: u64,
     buf: Vec<u8>,
     start: u64,
     filled: usize,
@@ -331,8 +332,13 @@ impl Window {
 
     /// The bytes at `offset`; `None` if the file ends before their end.
     fn get(&mut self, offset: u64, len: usize) -> io::Result<Option<&[u8]>> {
+        let ahead = self.file_bytes.saturating_sub(offset);
+        if ahead < len as u64 {
+            return Ok(None);
+        }
         if self.inside(offset, len).is_none() {
-            self.load(offset, len)?;
+            let ahead = usize::try_from(ahead).unwrap_or(usize::MAX);
+            self.load(offset, len.max(Self::BYTES).min(ahead))?;
         }
         Ok(self.inside(offset, len).map(|at| &self.buf[at..at + len]))
     }
@@ -342,11 +348,10 @@ impl Window {
         (at.checked_add(len)? <= self.filled).then_some(at)
     }
 
-    fn load(&mut self, offset: u64, len: usize) -> io::Result<()> {
+    fn load(&mut self, offset: u64, wanted: usize) -> io::Result<()> {
         self.loads += 1;
         self.start = offset;
         self.filled = 0;
-        let wanted = len.max(Self::BYTES);
         if self.buf.len() < wanted {
             self.buf.resize(wanted, 0);
         }
