@@ -1,0 +1,3 @@
+//! The integration tests: one binary, one module for each chapter of the engine's story.
+
+mod verdicts;
