@@ -8,14 +8,14 @@
 
 use super::decode::{Decoded, decode, is_nul_run};
 use super::judgement::{CutRecord, HeaderSnapshot, Judgement, Repair};
-use super::packed::{self, Rows};
+use super::packed::{self, CHUNK_TYPE, Rows};
 use super::{Item, Record, RecordSource};
 use crate::error::{Error, Result};
 use crate::event::json::{Digest, JsonString, Value};
 use crate::event::{
-    Admitted, Candidate, Event, HeaderReason, Origin, Payload, Refusal, RefusalKind, RepairKind, SessionHeader,
-    SessionState, Vocabulary, Warning, WarningKind, admit, legacy_kind, legacy_refusal, parse_header_line,
-    parse_record,
+    Admitted, Candidate, Event, HeaderReason, Origin, Payload, Refusal, RefusalKind, RepairKind,
+    SessionHeader, SessionState, Vocabulary, Warning, WarningKind, admit, legacy_kind, legacy_refusal,
+    parse_header_line, parse_record,
 };
 use crate::ids::Seq;
 use crate::projection::{Anomalies, Projection, Replacement, State, Warnings};
@@ -43,7 +43,11 @@ pub type Sink<'s> = dyn FnMut(&Admitted<'_>) -> Result<()> + 's;
 /// # Errors
 ///
 /// `Io` where the source cannot be read, and whatever the sink returns. A bad log is no error.
-pub fn judge(source: &mut dyn RecordSource, options: &JudgeOptions, sink: &mut Sink<'_>) -> Result<Judgement> {
+pub fn judge(
+    source: &mut dyn RecordSource,
+    options: &JudgeOptions,
+    sink: &mut Sink<'_>,
+) -> Result<Judgement> {
     let mut judge = Judge::new(options);
     while !judge.is_decided() {
         match source.next_item() {
@@ -265,12 +269,12 @@ impl<'o> Judge<'o> {
         if !self.continues(record, decoded, first) {
             return Ok(());
         }
-        for (seq, time, data) in rows {
+        for member in rows {
             let candidate = Candidate {
-                type_name: "assistant/chunk".into(),
-                seq: Some(seq),
-                time,
-                data: Payload::from(data),
+                type_name: CHUNK_TYPE.into(),
+                seq: Some(member.seq),
+                time: member.time,
+                data: Payload::from(member.data),
                 surface_op: None,
                 sources: None,
                 ignorable: false,
@@ -376,7 +380,8 @@ impl<'o> Judge<'o> {
         let (kind, line, seq) = (WarningKind::Normalised, Some(record.line), Some(session.state.next_seq()));
         session.anomalies.warnings_mut().add(kind, || {
             let offset = record.offset + at;
-            let message = format!("bytes that are not UTF-8, from offset {offset} on, were replaced by U+FFFD");
+            let message =
+                format!("bytes that are not UTF-8, from offset {offset} on, were replaced by U+FFFD");
             Warning { kind, line, seq, message }
         });
         true
@@ -538,7 +543,8 @@ fn sequence_fault(
             (Refusal::new(RefusalKind::SeqGap, "seq", message).at_seq(expected), RepairKind::SeqGapTail)
         }
         Some(seq) => {
-            let earlier = if seq.next() == expected { format!("{}, then ", word(last_type)) } else { String::new() };
+            let earlier =
+                if seq.next() == expected { format!("{}, then ", word(last_type)) } else { String::new() };
             let message = format!(
                 "expected seq {expected}, got {seq} again ({earlier}{type_name}): a second writer appended from an older state"
             );
@@ -563,7 +569,9 @@ fn legacy_rank(kind: RefusalKind) -> Option<u8> {
 
 fn invalid_utf8(record: &Record<'_>, at: u64) -> Refusal {
     let offset = record.offset + at;
-    let message = format!("the byte at offset {offset} begins no UTF-8 character; replace it on request, or mend a copy");
+    let message = format!(
+        "the byte at offset {offset} begins no UTF-8 character; replace it on request, or mend a copy"
+    );
     Refusal::new(RefusalKind::InvalidUtf8, "utf8", message).at_line(record.line, offset)
 }
 

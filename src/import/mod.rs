@@ -2,9 +2,15 @@
 //!
 //! Decoders stream: memory is bounded by the largest record. They never change a source.
 
+mod decode;
+mod judge;
+mod judgement;
 mod lines;
+pub mod packed;
 mod zstd_frames;
 
+pub use judge::{Judge, JudgeOptions, Sink, judge};
+pub use judgement::{CutRecord, HeaderSnapshot, Judgement, Repair, Verdict};
 pub use lines::Lines;
 pub use zstd_frames::ZstdFrames;
 

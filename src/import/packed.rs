@@ -180,7 +180,12 @@ fn rows(kind: RowKind, seq: i64, time: i64, data: Value<'_>) -> Result<Rows<'_>,
 }
 
 /// At least one token, all of them strings, one step fewer, and every seq and time a safe integer.
-fn check_run(mut seq: i64, mut time: i64, mut steps: Elements<'_>, tokens: Elements<'_>) -> Result<(), Refusal> {
+fn check_run(
+    mut seq: i64,
+    mut time: i64,
+    mut steps: Elements<'_>,
+    tokens: Elements<'_>,
+) -> Result<(), Refusal> {
     let mut count = 0_u64;
     for token in tokens {
         if token.kind() != Kind::String {
@@ -245,7 +250,10 @@ mod tests {
             format!(r#"{{"turn":1E0,"step":1,"chunk":{{"type":"text-delta","index":0.0,"text":{token}}}}}"#)
         };
         let members = expanded(row).unwrap().unwrap();
-        assert_eq!(members, [(7, -1, data(r#""a\u0062""#)), (8, 2, data(r#""\ud83c""#)), (9, 0, data(r#""""#))]);
+        assert_eq!(
+            members,
+            [(7, -1, data(r#""a\u0062""#)), (8, 2, data(r#""\ud83c""#)), (9, 0, data(r#""""#))]
+        );
     }
 
     #[test]

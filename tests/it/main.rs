@@ -1,4 +1,5 @@
-//! The integration tests, one binary; modules read as a story.
+//! The integration tests: one binary, one module for each chapter of the engine's story.
 
 mod layers;
 mod sessions;
+mod verdicts;
