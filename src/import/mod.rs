@@ -2,9 +2,13 @@
 //!
 //! Decoders stream: memory is bounded by the largest record. They never change a source.
 
+mod discover;
+pub mod layout;
 mod lines;
+pub mod packed;
 mod zstd_frames;
 
+pub use discover::{Discovery, Finding, Source, SourceFormat, discover};
 pub use lines::Lines;
 pub use zstd_frames::ZstdFrames;
 

@@ -104,6 +104,12 @@ pub fn expand<'a>(text: &'a str, scan: &Scan) -> Result<Option<Rows<'a>>, Refusa
     rows(kind, seq, time, data).map(Some).map_err(|r| r.at_seq(seq_of(seq)))
 }
 
+/// Whether `type_name` is that of a row: in JSONL no event can have it.
+#[must_use]
+pub fn is_row_type(type_name: &str) -> bool {
+    RowKind::ALL.iter().any(|k| k.tag() == type_name)
+}
+
 impl Rows<'_> {
     /// Seq of the next member; of the whole row before the first was taken.
     #[must_use]
@@ -180,7 +186,12 @@ fn rows(kind: RowKind, seq: i64, time: i64, data: Value<'_>) -> Result<Rows<'_>,
 }
 
 /// At least one token, all of them strings, one step fewer, and every seq and time a safe integer.
-fn check_run(mut seq: i64, mut time: i64, mut steps: Elements<'_>, tokens: Elements<'_>) -> Result<(), Refusal> {
+fn check_run(
+    mut seq: i64,
+    mut time: i64,
+    mut steps: Elements<'_>,
+    tokens: Elements<'_>,
+) -> Result<(), Refusal> {
     let mut count = 0_u64;
     for token in tokens {
         if token.kind() != Kind::String {
@@ -245,7 +256,10 @@ mod tests {
             format!(r#"{{"turn":1E0,"step":1,"chunk":{{"type":"text-delta","index":0.0,"text":{token}}}}}"#)
         };
         let members = expanded(row).unwrap().unwrap();
-        assert_eq!(members, [(7, -1, data(r#""a\u0062""#)), (8, 2, data(r#""\ud83c""#)), (9, 0, data(r#""""#))]);
+        assert_eq!(
+            members,
+            [(7, -1, data(r#""a\u0062""#)), (8, 2, data(r#""\ud83c""#)), (9, 0, data(r#""""#))]
+        );
     }
 
     #[test]
