@@ -53,7 +53,9 @@ fn only_the_named_modules_call_what_is_confined_to_them() {
                 broken.push(format!("{name} uses {word}"));
             }
         }
-        if ["unsafe {", "unsafe fn", "unsafe impl"].iter().any(|w| code.contains(w)) && !name.ends_with("mmap.rs") {
+        if ["unsafe {", "unsafe fn", "unsafe impl"].iter().any(|w| code.contains(w))
+            && !name.ends_with("mmap.rs")
+        {
             broken.push(format!("{name} is unsafe"));
         }
     }
@@ -104,7 +106,9 @@ fn used_layers(code: &str, layers: &BTreeSet<String>) -> BTreeSet<String> {
             Some(list) => outer_items(list),
             None => vec![path],
         };
-        let head = |item: &str| item.trim().split(|c: char| !c.is_alphanumeric() && c != '_').next().map(str::to_owned);
+        let head = |item: &str| {
+            item.trim().split(|c: char| !c.is_alphanumeric() && c != '_').next().map(str::to_owned)
+        };
         used.extend(heads.iter().filter_map(|item| head(item)).filter(|name| layers.contains(name)));
     }
     used

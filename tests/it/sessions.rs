@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use sessionlog::event::SessionHeader;
 use sessionlog::storage::MemoryStorage;
-use sessionlog::{AppendOptions, Cancel, Draft, Durability, ErrorKind, Seq, SessionCondition, Store, StoreOptions};
+use sessionlog::{
+    AppendOptions, Cancel, Draft, Durability, ErrorKind, Seq, SessionCondition, Store, StoreOptions,
+};
 
 fn options() -> StoreOptions {
     StoreOptions::new().background(false).clock(Arc::new(|| 1_000)).store_id([7; 16])
@@ -42,7 +44,10 @@ fn cut_turn(calls: &[&str], started: usize) -> Vec<Draft<'static>> {
         Draft::new("assistant/message", message).on_surface(),
     ];
     events.extend(calls[..started].iter().map(|id| {
-        Draft::new("tool/call", format!(r#"{{"turn":1,"step":1,"callId":"{id}","name":"bash","arguments":"{{}}"}}"#))
+        Draft::new(
+            "tool/call",
+            format!(r#"{{"turn":1,"step":1,"callId":"{id}","name":"bash","arguments":"{{}}"}}"#),
+        )
     }));
     events
 }
@@ -104,7 +109,9 @@ fn an_interrupted_turn_is_closed_by_resume_and_by_nothing_else() {
     assert_ne!(resumed.revision().unwrap(), revision);
     let stored = lines(&resumed);
     assert_eq!(stored.len(), 6);
-    assert!(stored[4].contains(r#""type":"step/end","seq":4"#) && stored[5].contains(r#""kind":"interrupted""#));
+    assert!(
+        stored[4].contains(r#""type":"step/end","seq":4"#) && stored[5].contains(r#""kind":"interrupted""#)
+    );
     assert_eq!(store.resume("s").unwrap().next_seq().unwrap(), Seq::new(6), "a closed turn needs no closers");
     resumed.append(&[user(2)], AppendOptions::default()).unwrap().wait().unwrap();
     assert_eq!(lines(&store.session("s").unwrap()).len(), 7);
@@ -116,7 +123,11 @@ fn calls_that_were_not_started_get_a_result_that_says_so() {
     let session = store.create_session(header("s")).unwrap();
     session.append(&cut_turn(&["c1"], 0), AppendOptions::default()).unwrap().wait().unwrap();
     let events = lines(&store.resume("s").unwrap());
-    assert!(events[4].contains(r#""callId":"c1""#) && events[4].contains(r#""code":"TOOL_NOT_STARTED""#), "{}", events[4]);
+    assert!(
+        events[4].contains(r#""callId":"c1""#) && events[4].contains(r#""code":"TOOL_NOT_STARTED""#),
+        "{}",
+        events[4]
+    );
     assert!(events[4].contains(r#""isError":true"#) && !events[4].contains("sourceEventSeqs"));
     assert!(events[5].contains("step/end") && events[6].contains("turn/end"));
 }
@@ -128,13 +139,20 @@ fn calls_that_were_started_get_a_result_that_cites_them_and_advises() {
     session.append(&cut_turn(&["c1"], 1), AppendOptions::default()).unwrap().wait().unwrap();
     let resumed = store.resume("s").unwrap();
     let result = &lines(&resumed)[5];
-    assert!(result.contains(r#""error":{"name":"ToolOutcomeUnknownError","code":"TOOL_OUTCOME_UNKNOWN"}"#), "{result}");
+    assert!(
+        result.contains(r#""error":{"name":"ToolOutcomeUnknownError","code":"TOOL_OUTCOME_UNKNOWN"}"#),
+        "{result}"
+    );
     assert!(result.contains(r#""sourceEventSeqs":[4]"#));
     assert!(result.contains("retry only if the operation is read-only or idempotent"));
     assert!(result.contains("if it may have side effects, first verify external state or ask the user"));
     let messages = resumed.request().unwrap().messages;
     assert_eq!(messages.len(), 3);
-    assert!(messages[2].starts_with(r#"{"id":"interrupted-tool-result-c1-5","role":"user""#), "{}", messages[2]);
+    assert!(
+        messages[2].starts_with(r#"{"id":"interrupted-tool-result-c1-5","role":"user""#),
+        "{}",
+        messages[2]
+    );
 }
 
 #[test]
@@ -157,7 +175,13 @@ fn reads_through_a_cancelled_handle_end_with_exactly_the_reason() {
     let cancel = Cancel::new();
     let handle = store.cancellable(&cancel);
     assert_eq!(handle.list().unwrap(), []);
-    store.create_session(header("s")).unwrap().append(&[user(1)], AppendOptions::default()).unwrap().wait().unwrap();
+    store
+        .create_session(header("s"))
+        .unwrap()
+        .append(&[user(1)], AppendOptions::default())
+        .unwrap()
+        .wait()
+        .unwrap();
     let session = handle.session("s").unwrap();
     cancel.cancel("the host shuts down");
     let failures = [
@@ -238,8 +262,11 @@ fn a_gap_in_front_of_or_inside_a_batch_is_refused() {
 fn data_that_is_not_lossless_json_is_rejected() {
     let store = store(&MemoryStorage::new());
     let session = store.create_session(header("s")).unwrap();
-    for data in ["", "{", "undefined", "NaN", "Infinity", "1e400", "-0", "[1,-0.0]", "{\"a\":1}}", "\u{1}", "'x'"] {
-        let refused = session.append(&[Draft::new("todo/write", data)], AppendOptions::default()).unwrap_err();
+    for data in
+        ["", "{", "undefined", "NaN", "Infinity", "1e400", "-0", "[1,-0.0]", "{\"a\":1}}", "\u{1}", "'x'"]
+    {
+        let refused =
+            session.append(&[Draft::new("todo/write", data)], AppendOptions::default()).unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::Rejected, "{data}: {refused}");
     }
     assert_eq!(session.next_seq().unwrap(), Seq::new(0));
@@ -272,7 +299,8 @@ fn a_fork_shares_its_prefix_and_survives_its_parent() {
     let listed = store.list().unwrap();
     let info = listed.iter().find(|info| info.header.id == "grandchild").unwrap();
     assert_eq!((info.title.as_deref(), info.events), (Some("Old"), 6));
-    let bytes: u64 = lines(&store.session("grandchild").unwrap()).iter().map(|line| line.len() as u64 + 1).sum();
+    let bytes: u64 =
+        lines(&store.session("grandchild").unwrap()).iter().map(|line| line.len() as u64 + 1).sum();
     assert_eq!(info.bytes, bytes);
     // The removed id is free again, for another session.
     let again = store.create_session(header("parent")).unwrap();
@@ -287,7 +315,10 @@ fn registered_types_are_known_to_whoever_opens_the_store() {
     {
         let store = store(&storage);
         let session = store.create_session(header("s")).unwrap();
-        assert_eq!(session.append(&event(), AppendOptions::default()).unwrap_err().kind(), ErrorKind::Unsupported);
+        assert_eq!(
+            session.append(&event(), AppendOptions::default()).unwrap_err().kind(),
+            ErrorKind::Unsupported
+        );
         store.register_type("acme/metric").unwrap();
         session.append(&event(), AppendOptions::default()).unwrap().wait().unwrap();
         assert_eq!(store.register_type("turn/start").unwrap_err().kind(), ErrorKind::Invalid);
@@ -321,7 +352,10 @@ fn any_earlier_request_is_rebuilt_as_it_was() {
     assert!(now.messages[0].contains("u5") && now.messages[1].contains("u6"));
     assert_eq!(session.replace_generation().unwrap(), 1);
     let headers = session.headers().unwrap();
-    assert_eq!(headers.iter().map(|h| h.changed.clone()).collect::<Vec<_>>(), [vec!["config", "system"], vec!["system"]]);
+    assert_eq!(
+        headers.iter().map(|h| h.changed.clone()).collect::<Vec<_>>(),
+        [vec!["config", "system"], vec!["system"]]
+    );
     assert_ne!(headers[0].hash, headers[1].hash);
     assert!(session.request_at(Seq::new(1)).unwrap().header.is_none());
 }
