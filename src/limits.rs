@@ -25,6 +25,8 @@ pub const SEGMENT_BYTES_MAX: u64 = 1 << 30;
 pub const ZERO_AHEAD_STEP_BYTES: u64 = 4 << 20;
 /// Bytes that may wait in the commit queue before callers wait for room.
 pub const QUEUE_BYTES_MAX: u64 = 64 << 20;
+/// Unsynced bytes in the log above which upkeep syncs them: about what recovery may have to move.
+pub const UNSYNCED_BYTES_MAX: u64 = 8 << 20;
 /// Size of the buffer that a commit group streams through, in bytes.
 pub const WRITE_BUFFER_BYTES: usize = 1 << 20;
 /// Segment files that a log keeps open for reading.

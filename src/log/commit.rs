@@ -270,20 +270,24 @@ impl Committer {
         serve(rest, Some(&Failure::closed()));
     }
 
-    /// Runs the upkeep that is due: zeroes space ahead of the next commits, prepares the next segment's file.
+    /// Runs the upkeep that is due: zeroes space ahead of the next commits, syncs a large backlog of buffered batches,
+    /// prepares the next segment's file.
     pub(super) fn maintain(&self) -> Result<()> {
         let _one_at_a_time = self.maintenance.lock();
-        let mut zeroed = None;
-        while let Some(file) = self.writer.lock().zero_ahead_step() {
-            zeroed = Some(file);
-        }
-        if let Some(file) = zeroed
-            && let Err(source) = file.sync_data()
-        {
-            // The failure may concern bytes of a commit, whose own sync would then lie.
-            self.writer.lock().abandon();
-            self.give_up(false);
-            return Err(Error::io("sync space zeroed ahead; the log is closed", source));
+        while self.writer.lock().zero_ahead_step() {}
+        let backlog = self.writer.lock().backlog_due();
+        if let Some(backlog) = backlog {
+            let result = backlog.file.sync_data();
+            let mut writer = self.writer.lock();
+            if let Err(source) = result {
+                // It may concern bytes of a commit, whose own sync would then lie.
+                writer.abandon();
+                drop(writer);
+                self.give_up(false);
+                return Err(Error::io("sync log ahead of its callers; the log is closed", source));
+            }
+            writer.note_synced(&backlog);
+            *self.synced_through.lock() = writer.synced_through();
         }
         let recipe = self.writer.lock().spare_due();
         if let Some(recipe) = recipe {

@@ -171,8 +171,8 @@ impl Log {
         self.segments.read(at)
     }
 
-    /// Runs the upkeep that is due, on this thread: zeroes space ahead of the next commits and prepares the
-    /// next segment's file. A log without it works, but commits more slowly.
+    /// Runs the upkeep that is due, on this thread: zeroes space ahead of the next commits, syncs a large backlog of buffered
+    /// batches, and prepares the next segment's file. A log without it works, but commits more slowly.
     ///
     /// # Errors
     /// [`Io`](ErrorKind::Io) if a sync failed; the log is then closed. Space that cannot be prepared is no error.

@@ -8,12 +8,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
 use parking_lot::Mutex;
 
+use super::Durability::{Buffered, Synced};
 use super::{Batch, Committed, Damage, Durability, FrameDraft, Log, LogOptions, LogReader, Visitor};
-use crate::Result;
-use crate::format::{FrameHeader, FrameKind};
-use crate::ids::Position;
+use crate::format::{FrameHeader, FrameKind, segment_file_name};
+use crate::ids::{Position, SegmentId};
 use crate::limits;
 use crate::storage::{Access, LockHolder, Storage, StorageFile, StorageLock};
+use crate::{Error, Result};
 
 pub(super) const STORE_ID: [u8; 16] = *b"a store for test";
 
@@ -267,14 +268,14 @@ pub(super) fn options() -> LogOptions {
 
 pub(super) fn open(storage: &Arc<TestStorage>) -> (Log, Seen) {
     let mut seen = Seen::default();
-    let log = Log::open(Arc::clone(storage) as Arc<dyn Storage>, options(), &mut seen).unwrap();
+    let log = Log::open(dyn_storage(storage), options(), &mut seen).unwrap();
     seen.check();
     (log, seen)
 }
 
 pub(super) fn read(storage: &Arc<TestStorage>) -> Seen {
     let mut seen = Seen::default();
-    LogReader::open(Arc::clone(storage) as Arc<dyn Storage>, &mut seen).unwrap();
+    LogReader::open(dyn_storage(storage), &mut seen).unwrap();
     seen.check();
     seen
 }
@@ -297,4 +298,40 @@ pub(super) fn batch(tags: std::ops::Range<u64>) -> Batch {
 
 pub(super) fn append(log: &Log, tags: std::ops::Range<u64>, durability: Durability) -> Committed {
     log.enqueue(batch(tags), durability).wait().unwrap()
+}
+
+pub(super) fn name(segment: u64) -> String {
+    segment_file_name(SegmentId::new(segment))
+}
+
+pub(super) fn dyn_storage(storage: &Arc<TestStorage>) -> Arc<dyn Storage> {
+    Arc::clone(storage) as Arc<dyn Storage>
+}
+
+pub(super) fn open_error(storage: &Arc<TestStorage>, options: LogOptions) -> Error {
+    Log::open(dyn_storage(storage), options, &mut Seen::default()).unwrap_err()
+}
+
+/// A killed log: batches 0..3, 3..4, 4..6 synced one by one, then 6..8 and 8..9 only buffered.
+pub(super) fn killed() -> (Arc<TestStorage>, Vec<Position>) {
+    let storage = TestStorage::new();
+    let (log, _) = open(&storage);
+    let mut ends = Vec::new();
+    for (tags, durability) in
+        [(0..3, Synced), (3..4, Synced), (4..6, Synced), (6..8, Buffered), (8..9, Buffered)]
+    {
+        ends.push(append(&log, tags, durability).end);
+    }
+    (storage.after_kill(), ends)
+}
+
+/// A cleanly closed log of one segment with frames 0..9, and where its end frame stands.
+pub(super) fn closed() -> (Arc<TestStorage>, u64) {
+    let storage = TestStorage::new();
+    let (log, _) = open(&storage);
+    for tags in [0..3, 3..4, 4..6, 6..9] {
+        append(&log, tags, Synced);
+    }
+    log.close().unwrap();
+    (storage.after_kill(), log.synced_through().offset)
 }

@@ -25,7 +25,7 @@ const HEADER_BYTES: u64 = SEGMENT_HEADER_BYTES as u64;
 const FRAME_BYTES: u64 = FRAME_HEADER_BYTES as u64;
 const SPARE_NAME: &str = "spare.tmp";
 /// One write of zeros: short, because a commit may wait for it.
-const ZERO_CHUNK: [u8; 256 << 10] = [0; 256 << 10];
+static ZERO_CHUNK: [u8; 256 << 10] = [0; 256 << 10];
 
 /// What a writer is made of.
 #[derive(Debug, Clone)]
@@ -70,6 +70,14 @@ struct Active {
     zeroed: u64,
     /// Up to where zeroing is under way.
     zero_target: u64,
+    /// Some of the zeros were never synced.
+    zeros_are_new: bool,
+}
+
+/// What a sync off the commit path will have made durable.
+pub(super) struct Backlog {
+    pub(super) file: Arc<dyn StorageFile>,
+    through: Position,
 }
 
 /// A file for the next segment, zeroed so that its first commits do not grow it.
@@ -275,6 +283,7 @@ impl Writer {
             in_group: false,
             zeroed,
             zero_target: zeroed,
+            zeros_are_new: false,
         });
         fill(self)?;
         self.write_buffered()?;
@@ -330,7 +339,7 @@ impl Writer {
 
     /// Whether upkeep would find something to do.
     pub(super) fn maintenance_due(&self) -> bool {
-        self.state == State::Open && (self.zero_ahead_due() || self.is_spare_due())
+        self.state == State::Open && (self.zero_ahead_due() || self.is_backlog_due() || self.is_spare_due())
     }
 
     fn zero_ahead_due(&self) -> bool {
@@ -341,30 +350,52 @@ impl Writer {
             && room_ahead < limits::ZERO_AHEAD_STEP_BYTES / 2
     }
 
-    /// Writes one chunk of zeros ahead, if any are due; answers the file, which is to be synced after the last chunk.
-    pub(super) fn zero_ahead_step(&mut self) -> Option<Arc<dyn StorageFile>> {
-        if self.state != State::Open {
-            return None;
-        }
-        let due = self.zero_ahead_due();
+    /// Writes one chunk of zeros ahead; answers whether there may be more to write.
+    pub(super) fn zero_ahead_step(&mut self) -> bool {
+        let due = self.state == State::Open && self.zero_ahead_due();
         let bytes_max = self.parts.segment_bytes_max;
-        let active = self.active.as_mut()?;
+        let Some(active) = self.active.as_mut().filter(|_| self.state == State::Open) else { return false };
         let from = active.zeroed.max(active.written);
         if due && from >= active.zero_target {
             active.zero_target = (from + limits::ZERO_AHEAD_STEP_BYTES).min(bytes_max);
         }
-        let chunk = usize::try_from(active.zero_target.saturating_sub(from)).ok()?.min(ZERO_CHUNK.len());
+        let missing = active.zero_target.saturating_sub(from);
+        let chunk = usize::try_from(missing).unwrap_or(usize::MAX).min(ZERO_CHUNK.len());
         if chunk == 0 {
-            return None;
+            return false;
         }
         if active.file.write_all_at(&ZERO_CHUNK[..chunk], from).is_err() {
             // Without space ahead commits grow the file, or report the full disk themselves.
             active.zero_target = bytes_max;
             active.zeroed = bytes_max;
-            return None;
+            return false;
         }
         active.zeroed = from + chunk as u64;
-        Some(Arc::clone(&active.file))
+        active.zeros_are_new = true;
+        true
+    }
+
+    fn is_backlog_due(&self) -> bool {
+        self.active.as_ref().is_some_and(|active| {
+            active.zeros_are_new || active.written - active.synced > limits::UNSYNCED_BYTES_MAX
+        })
+    }
+
+    /// What is to be synced off the commit path: new zeros, or more unsynced batches than recovery should have to move.
+    pub(super) fn backlog_due(&mut self) -> Option<Backlog> {
+        let due = self.state == State::Open && self.is_backlog_due();
+        let through = self.end();
+        let active = self.active.as_mut().filter(|_| due)?;
+        active.zeros_are_new = false;
+        Some(Backlog { file: Arc::clone(&active.file), through })
+    }
+
+    /// The backlog's sync returned.
+    pub(super) fn note_synced(&mut self, backlog: &Backlog) {
+        if let Some(active) = self.active.as_mut().filter(|active| active.segment == backlog.through.segment)
+        {
+            active.synced = active.synced.max(backlog.through.offset);
+        }
     }
 
     fn is_spare_due(&self) -> bool {

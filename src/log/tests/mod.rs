@@ -1,0 +1,5 @@
+//! What a log keeps, loses and reports; over a storage that can be cut, flipped and made to fail.
+
+mod commit;
+mod reading;
+mod recovery;

@@ -1,0 +1,118 @@
+//! Reading by position, and readers beside a writer.
+
+use crate::ErrorKind;
+use crate::format::FrameKind;
+use crate::ids::Position;
+use crate::log::Durability::{Buffered, Synced};
+use crate::log::testing::*;
+use crate::log::{Batch, Frame, FrameDraft, Log, LogOptions, LogReader, Refreshed};
+use crate::storage::{Access, Storage};
+
+#[test]
+fn frames_are_read_back_by_position_and_seen_again_in_order() {
+    let storage = TestStorage::new();
+    let (log, _) = open(&storage);
+    let at = append(&log, 0..3, Synced).at;
+    let offset = {
+        let mut offsets = Batch::new();
+        let draft = FrameDraft { kind: FrameKind::EVENTS, subject: 9, tag: 0, count: 1 };
+        offsets.push(draft, &payload(0)).unwrap();
+        offsets.push(draft, &payload(1)).unwrap()
+    };
+    let frame = log.read(Position { offset: at.offset + offset, ..at }).unwrap();
+    assert_eq!((frame.header.tag, frame.payload), (1, payload(1)));
+    let error = log.read(Position { offset: at.offset + 8, ..at }).unwrap_err();
+    assert_eq!((error.kind(), error.offset()), (ErrorKind::Corrupt, Some(at.offset + 8)));
+    log.close().unwrap();
+    let (log, seen) = open(&storage);
+    assert_eq!((seen.tags(), seen.damages.len()), (vec![0, 1, 2], 0));
+    for (at, header, bytes) in seen.frames {
+        assert_eq!(log.read(at).unwrap(), Frame { header, payload: bytes });
+    }
+    assert_eq!(log.store_id(), STORE_ID);
+}
+
+#[test]
+fn a_reader_follows_its_writer_through_rotation_and_close() {
+    let storage = TestStorage::new();
+    let (log, _) = open(&storage);
+    let mut seen = Seen::default();
+    let mut reader = LogReader::open(dyn_storage(&storage), &mut seen).unwrap();
+    for tag in 0..3000 {
+        append(&log, tag..tag + 1, if tag % 5 == 0 { Synced } else { Buffered });
+        if tag % 97 == 0 {
+            log.maintain().unwrap();
+        }
+        if tag % 13 == 0 {
+            assert_eq!(reader.refresh(&mut seen).unwrap(), Refreshed::Current);
+            assert_eq!(seen.frames.len() as u64, tag + 1);
+        }
+    }
+    log.close().unwrap();
+    assert_eq!(reader.refresh(&mut seen).unwrap(), Refreshed::Current);
+    let (log, _) = open(&storage);
+    append(&log, 3000..3002, Buffered);
+    assert_eq!(reader.refresh(&mut seen).unwrap(), Refreshed::Current);
+    seen.check();
+    assert_eq!((seen.tags(), seen.damages.len()), ((0..3002).collect(), 0));
+    let (at, header, bytes) = seen.frames.swap_remove(2999);
+    assert_eq!(reader.read(at).unwrap(), Frame { header, payload: bytes });
+    assert_eq!(reader.store_id(), STORE_ID);
+}
+
+#[test]
+fn a_reader_waits_at_a_half_written_batch() {
+    let (storage, ends) = killed();
+    let bytes = storage.bytes(&name(1));
+    let cut = usize::try_from(ends[3].offset).unwrap() - 4;
+    storage.put(&name(1), bytes[..cut].to_vec());
+    let mut seen = Seen::default();
+    let mut reader = LogReader::open(dyn_storage(&storage), &mut seen).unwrap();
+    assert_eq!(reader.refresh(&mut seen).unwrap(), Refreshed::Current);
+    assert_eq!((seen.tags(), seen.damages.len()), ((0..6).collect(), 0));
+    let file = storage.open(&name(1), Access::Write).unwrap();
+    file.write_all_at(&bytes[cut..], cut as u64).unwrap();
+    assert_eq!(reader.refresh(&mut seen).unwrap(), Refreshed::Current);
+    assert_eq!((seen.tags(), seen.damages.len()), ((0..9).collect(), 0));
+}
+
+#[test]
+fn a_reader_that_saw_batches_which_recovery_moved_is_told_so() {
+    let (storage, _) = killed();
+    let mut seen = Seen::default();
+    let mut reader = LogReader::open(dyn_storage(&storage), &mut seen).unwrap();
+    drop(open(&storage));
+    assert_eq!(reader.refresh(&mut seen).unwrap(), Refreshed::Superseded);
+    assert_eq!(read(&storage).tags(), (0..9).collect::<Vec<_>>());
+}
+
+#[test]
+fn missing_foreign_and_temporary_files_are_told_apart() {
+    let storage = TestStorage::new();
+    let (log, _) = open(&storage);
+    for tag in 0..3000 {
+        append(&log, tag..tag + 1, Buffered);
+    }
+    log.close().unwrap();
+    let storage = storage.after_kill();
+    storage.put("notes.txt", b"mine".to_vec());
+    storage.put("0000000000000009.log.tmp", b"half".to_vec());
+    let (log, seen) = open(&storage);
+    assert_eq!(seen.foreign, ["notes.txt"]);
+    assert!(!storage.names().contains(&"0000000000000009.log.tmp".to_owned()));
+    drop(log);
+    storage.remove(&name(2)).unwrap();
+    let error = open_error(&storage, options());
+    assert_eq!(error.kind(), ErrorKind::Corrupt);
+    assert!(error.to_string().contains(&name(2)), "{error}");
+
+    let other = TestStorage::new();
+    let theirs = LogOptions { create: Some([1; 16]), ..options() };
+    Log::open(dyn_storage(&other), theirs, &mut Seen::default()).unwrap().close().unwrap();
+    open(&other).0.enqueue(batch(0..1), Synced).wait().unwrap();
+    storage.put(&name(2), other.bytes(&name(2)));
+    let error = open_error(&storage, options());
+    assert_eq!(error.kind(), ErrorKind::Corrupt);
+    storage.put(&name(2), storage.bytes(&name(1)));
+    assert_eq!(open_error(&storage, options()).kind(), ErrorKind::Corrupt);
+}
