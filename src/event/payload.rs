@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use super::json::{Notes, ScannedMember, scan};
+use super::json::{Notes, ScannedMember, Value, scan};
 use super::verdict::{Refusal, RefusalKind};
 
 /// The `data` of a [`Candidate`](super::Candidate): JSON text, validated on admission unless a reader of
@@ -32,9 +32,8 @@ impl<'a> Payload<'a> {
         Payload { text: Cow::Owned(self.text.into_owned()), notes: self.notes }
     }
 
-    /// The value of a member of a record that was scanned. `record_duplicate` is a repeated key of the whole record.
-    pub(super) fn of_member(record: &'a str, member: &ScannedMember, record_duplicate: Option<u32>) -> Self {
-        let range = span(member.value);
+    /// The value of a member of a scanned record. `record_duplicate` is a repeated key anywhere in the record.
+    pub(super) fn of_member(value: Value<'a>, member: &ScannedMember, record_duplicate: Option<u32>) -> Self {
         let start = member.value.0;
         let shift = |at: Option<u32>| at.map(|at| at.saturating_sub(start));
         let notes = Notes {
@@ -44,7 +43,7 @@ impl<'a> Payload<'a> {
             duplicate_key: shift(member.notes.duplicate_key.or(record_duplicate)),
             line_break: shift(member.notes.line_break),
         };
-        Self { text: Cow::Borrowed(record.get(range).unwrap_or_default()), notes: Some(notes) }
+        Self { text: Cow::Borrowed(value.raw()), notes: Some(notes) }
     }
 
     /// The text as it is stored, and what is remarkable in it.
@@ -151,7 +150,8 @@ mod tests {
     fn notes_count_from_the_payload() {
         let text = r#"{"type":"x","data":{"a":-0}}"#;
         let scan = scan(text).unwrap();
-        let (data, notes) = Payload::of_member(text, &scan.members[1], None).validated().unwrap();
+        let member = &scan.members[1];
+        let (data, notes) = Payload::of_member(member.of(text).value, member, None).validated().unwrap();
         assert_eq!((&*data, notes.negative_zero), (r#"{"a":-0}"#, Some(5)));
     }
 }

@@ -1,6 +1,7 @@
 //! The validating pass: one walk over a text that decides whether it is JSON and notes its peculiarities.
 
 use super::string::compare_keys;
+use super::value::{Member, Value};
 
 /// Most top-level members of an object whose places a [`Scan`] keeps; an envelope has at most seven.
 pub const MEMBERS_MAX: usize = 16;
@@ -46,6 +47,35 @@ pub struct Scan {
     pub more_members: bool,
     /// Peculiarities of the whole text; of an object's own keys, and of everything inside.
     pub notes: Notes,
+}
+
+impl Scan {
+    /// The last value of each of `keys` among the members of `text`, which this is the scan of.
+    #[must_use]
+    pub fn last_of<'a, const N: usize>(&self, text: &'a str, keys: [&str; N]) -> [Option<Value<'a>>; N] {
+        if self.more_members {
+            return Value::new(text).get_all(keys);
+        }
+        let mut found = [None; N];
+        for member in self.members.iter().map(|m| m.of(text)) {
+            if let Some(i) = keys.iter().position(|key| member.is(key)) {
+                found[i] = Some(member.value);
+            }
+        }
+        found
+    }
+}
+
+impl ScannedMember {
+    /// The member in `text`, which was scanned.
+    #[must_use]
+    pub fn of<'a>(&self, text: &'a str) -> Member<'a> {
+        Member { key: slice(text, self.key), value: Value::exact(slice(text, self.value)) }
+    }
+}
+
+fn slice(text: &str, (start, end): (u32, u32)) -> &str {
+    text.get(start as usize..end as usize).unwrap_or_default()
 }
 
 /// Why a text is not JSON.
