@@ -5,9 +5,8 @@
 //! insignificant white space; any other text is kept byte for byte (spec section 20).
 
 use std::borrow::Cow;
-use std::ops::Range;
 
-use super::json::{Notes, ScannedMember, Value, scan};
+use super::json::{Notes, ScannedMember, Value, validate};
 use super::verdict::{Refusal, RefusalKind};
 
 /// The `data` of a [`Candidate`](super::Candidate): JSON text, validated on admission unless a reader of
@@ -77,17 +76,17 @@ impl From<String> for Payload<'_> {
 }
 
 fn scanned(text: Cow<'_, str>) -> Result<(Cow<'_, str>, Notes), Refusal> {
-    let scan = scan(&text).map_err(|fault| {
+    let (value, notes) = validate(&text).map_err(|fault| {
         let message = format!("data is not JSON: {:?} at its byte {}", fault.kind, fault.offset);
         Refusal::new(RefusalKind::Envelope, "data-json", message)
     })?;
-    let range = span(scan.value);
+    let range = value.0 as usize..value.1 as usize;
     let trimmed = match text {
         Cow::Borrowed(text) => Cow::Borrowed(text.get(range).unwrap_or_default()),
         Cow::Owned(text) if range.len() == text.len() => Cow::Owned(text),
         Cow::Owned(text) => Cow::Owned(text.get(range).unwrap_or_default().to_owned()),
     };
-    Ok((trimmed, scan.notes))
+    Ok((trimmed, notes))
 }
 
 /// The text without white space between tokens.
@@ -117,12 +116,9 @@ fn string_end(bytes: &[u8], start: usize) -> usize {
     bytes.len()
 }
 
-fn span(offsets: (u32, u32)) -> Range<usize> {
-    offsets.0 as usize..offsets.1 as usize
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::json::scan;
     use super::*;
 
     fn stored(text: &str) -> String {
