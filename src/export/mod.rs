@@ -5,6 +5,8 @@
 mod jsonl;
 mod pack;
 mod publish;
+mod session;
 
 pub use jsonl::{JsonlFormat, JsonlWriter};
 pub use publish::{publish_file, session_directory};
+pub use session::{export_session, export_session_to, write_session};

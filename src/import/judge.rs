@@ -18,7 +18,7 @@ use crate::event::{
     parse_header_line, parse_record,
 };
 use crate::ids::Seq;
-use crate::projection::{Anomalies, Projection, Replacement, State, Warnings};
+use crate::projection::{Anomalies, Projection, Replacement, State};
 
 /// Characters of a foreign word that a report repeats.
 const WORD_CHARS_MAX: usize = 80;

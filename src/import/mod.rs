@@ -4,17 +4,22 @@
 
 mod decode;
 mod discover;
+mod importer;
 mod judge;
 mod judgement;
 pub mod layout;
 mod lines;
 pub mod packed;
+mod stored;
+mod target;
 mod zstd_frames;
 
 pub use discover::{Discovery, Finding, Source, SourceFormat, discover};
+pub use importer::{Importer, Plan, PlannedSource, SourceReport};
 pub use judge::{Judge, JudgeOptions, Sink, judge};
 pub use judgement::{CutRecord, HeaderSnapshot, Judgement, Repair, Verdict};
 pub use lines::Lines;
+pub use stored::judge_session;
 pub use zstd_frames::ZstdFrames;
 
 use crate::event::Refusal;

@@ -13,7 +13,7 @@ use super::inner::{Access, Inner};
 use super::options::StoreOptions;
 use super::session::{Entry, EntryState, Revision, Session};
 use crate::event::json::JsonString;
-use crate::event::{Origin, SessionHeader};
+use crate::event::{Origin, SessionHeader, Vocabulary};
 use crate::format::{FrameKind, encode_vocabulary};
 use crate::ids::Seq;
 use crate::log::{Batch, Durability, FrameDraft, LogMetrics, LogReader, Refreshed};
@@ -247,6 +247,12 @@ impl Store {
 
     pub(super) fn check_cancelled(&self) -> Result<()> {
         self.cancel.as_ref().map_or(Ok(()), Cancel::check)
+    }
+
+    /// The event types of this store: the known ones and those that hosts registered.
+    #[must_use]
+    pub fn vocabulary(&self) -> Vocabulary {
+        Vocabulary::clone(&self.inner.vocabulary())
     }
 
     /// Writes and syncs everything that is queued.

@@ -1,5 +1,7 @@
 //! The integration tests: one binary, one module for each chapter of the engine's story.
 
 mod layers;
+mod roundtrip;
 mod sessions;
+mod support;
 mod verdicts;

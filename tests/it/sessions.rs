@@ -8,12 +8,8 @@ use sessionlog::{
     AppendOptions, Cancel, Draft, Durability, ErrorKind, Seq, SessionCondition, Store, StoreOptions,
 };
 
-fn options() -> StoreOptions {
-    StoreOptions::new().background(false).clock(Arc::new(|| 1_000)).store_id([7; 16])
-}
-
 fn store(storage: &MemoryStorage) -> Store {
-    options().open_storage(Arc::new(storage.clone())).unwrap()
+    open(Arc::new(storage.clone()))
 }
 
 fn header(id: &str) -> SessionHeader {
@@ -52,19 +48,6 @@ fn cut_turn(calls: &[&str], started: usize) -> Vec<Draft<'static>> {
     events
 }
 
-fn lines(session: &sessionlog::Session) -> Vec<String> {
-    let mut lines = Vec::new();
-    session
-        .for_each(Seq::new(0)..Seq::new(u64::MAX), &mut |event| {
-            let mut line = String::new();
-            event.write_json(&mut line);
-            lines.push(line);
-            Ok(())
-        })
-        .unwrap();
-    lines
-}
-
 #[test]
 fn what_was_created_and_appended_is_loaded_again() {
     let storage = MemoryStorage::new();
@@ -87,7 +70,7 @@ fn what_was_created_and_appended_is_loaded_again() {
 
 #[test]
 fn a_malformed_header_is_rejected_and_leaves_the_id_free() {
-    let store = store(&MemoryStorage::new());
+    let store = memory_store();
     let refused = store.create_session(SessionHeader::new("s", -1)).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Rejected);
     let session = store.create_session(header("s")).unwrap();
@@ -119,7 +102,7 @@ fn an_interrupted_turn_is_closed_by_resume_and_by_nothing_else() {
 
 #[test]
 fn calls_that_were_not_started_get_a_result_that_says_so() {
-    let store = store(&MemoryStorage::new());
+    let store = memory_store();
     let session = store.create_session(header("s")).unwrap();
     session.append(&cut_turn(&["c1"], 0), AppendOptions::default()).unwrap().wait().unwrap();
     let events = lines(&store.resume("s").unwrap());
@@ -134,7 +117,7 @@ fn calls_that_were_not_started_get_a_result_that_says_so() {
 
 #[test]
 fn calls_that_were_started_get_a_result_that_cites_them_and_advises() {
-    let store = store(&MemoryStorage::new());
+    let store = memory_store();
     let session = store.create_session(header("s")).unwrap();
     session.append(&cut_turn(&["c1"], 1), AppendOptions::default()).unwrap().wait().unwrap();
     let resumed = store.resume("s").unwrap();
@@ -160,7 +143,7 @@ fn sessions_that_were_never_appended_to_are_not_listed() {
     let storage = MemoryStorage::new();
     let store = store(&storage);
     let session = store.create_session(header("s")).unwrap();
-    assert_eq!(store.list().unwrap(), []);
+    assert!(store.list().unwrap().is_empty());
     assert_eq!(store.session("s").unwrap_err().kind(), ErrorKind::NotFound);
     assert_eq!(store.create_session(header("s")).unwrap_err().kind(), ErrorKind::Conflict);
     drop(session);
@@ -171,10 +154,10 @@ fn sessions_that_were_never_appended_to_are_not_listed() {
 
 #[test]
 fn reads_through_a_cancelled_handle_end_with_exactly_the_reason() {
-    let store = store(&MemoryStorage::new());
+    let store = memory_store();
     let cancel = Cancel::new();
     let handle = store.cancellable(&cancel);
-    assert_eq!(handle.list().unwrap(), []);
+    assert!(handle.list().unwrap().is_empty());
     store
         .create_session(header("s"))
         .unwrap()
@@ -198,7 +181,7 @@ fn reads_through_a_cancelled_handle_end_with_exactly_the_reason() {
 
 #[test]
 fn ranges_serve_suffixes_as_stored() {
-    let store = store(&MemoryStorage::new());
+    let store = memory_store();
     let session = store.create_session(header("s")).unwrap();
     for part in cut_turn(&["c"], 1).chunks(2) {
         session.append(part, AppendOptions::default()).unwrap().wait().unwrap();
@@ -209,13 +192,13 @@ fn ranges_serve_suffixes_as_stored() {
     assert_eq!(seqs(0, u64::MAX), [0, 1, 2, 3, 4], "an interrupted tail is served without closers");
     assert_eq!(seqs(3, 99), [3, 4]);
     assert_eq!(seqs(1, 2), [1]);
-    assert_eq!(seqs(5, 9), []);
+    assert_eq!(seqs(5, 9), Vec::<u64>::new());
     assert_eq!(store.session("absent").unwrap_err().kind(), ErrorKind::NotFound);
 }
 
 #[test]
 fn revisions_stand_still_between_changes() {
-    let store = store(&MemoryStorage::new());
+    let store = memory_store();
     let session = store.create_session(header("s")).unwrap();
     session.append(&[user(1)], AppendOptions::default()).unwrap().wait().unwrap();
     let first = store.list().unwrap()[0].revision;
@@ -228,7 +211,7 @@ fn revisions_stand_still_between_changes() {
 
 #[test]
 fn stored_seqs_are_not_appended_again() {
-    let store = store(&MemoryStorage::new());
+    let store = memory_store();
     let session = store.create_session(header("s")).unwrap();
     let at = |seq| AppendOptions { expected: Some(Seq::new(seq)), durability: Durability::Synced };
     session.append(&[user(0), user(1)], at(0)).unwrap().wait().unwrap();
@@ -246,7 +229,7 @@ fn stored_seqs_are_not_appended_again() {
 
 #[test]
 fn a_gap_in_front_of_or_inside_a_batch_is_refused() {
-    let store = store(&MemoryStorage::new());
+    let store = memory_store();
     let session = store.create_session(header("s")).unwrap();
     let gap = AppendOptions { expected: Some(Seq::new(1)), durability: Durability::Synced };
     assert_eq!(session.append(&[user(0)], gap).unwrap_err().kind(), ErrorKind::Conflict);
@@ -260,7 +243,7 @@ fn a_gap_in_front_of_or_inside_a_batch_is_refused() {
 
 #[test]
 fn data_that_is_not_lossless_json_is_rejected() {
-    let store = store(&MemoryStorage::new());
+    let store = memory_store();
     let session = store.create_session(header("s")).unwrap();
     for data in
         ["", "{", "undefined", "NaN", "Infinity", "1e400", "-0", "[1,-0.0]", "{\"a\":1}}", "\u{1}", "'x'"]
@@ -332,7 +315,7 @@ fn registered_types_are_known_to_whoever_opens_the_store() {
 
 #[test]
 fn any_earlier_request_is_rebuilt_as_it_was() {
-    let store = store(&MemoryStorage::new());
+    let store = memory_store();
     let session = store.create_session(header("s")).unwrap();
     let snapshot = |system: &str, reason: &str| {
         let data = format!(
