@@ -26,3 +26,6 @@ pub use request_header::{CanonicalHeader, HeaderReason};
 pub use session_header::{SessionHeader, parse_header_line};
 pub use verdict::{Family, Refusal, RefusalKind, RepairKind, Warning, WarningKind};
 pub use vocabulary::{KNOWN_TYPES, Vocabulary, code_of, is_surface_type, name_of};
+
+#[cfg(test)]
+mod tests;
