@@ -2,6 +2,7 @@
 
 mod error;
 pub mod event;
+pub mod export;
 pub mod format;
 mod ids;
 pub mod import;

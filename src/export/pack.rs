@@ -57,7 +57,7 @@ impl Packer {
     pub(super) fn push(&mut self, event: &Event<'_>, out: &mut String) {
         let Some(chunk) = packable(event) else {
             self.flush(out);
-            event_line(event, out);
+            write_line(event, out);
             return;
         };
         if let Some(run) = &mut self.run
@@ -124,7 +124,7 @@ impl Run {
                 sources: None,
                 ignorable: false,
             };
-            event_line(&event, out);
+            write_line(&event, out);
             seq = seq.next();
         }
     }
@@ -133,7 +133,10 @@ impl Run {
     fn write_row(&self, chunk: &Chunk<'_>, out: &mut String) {
         let Chunk { kind, turn, step, index, id, name, .. } = *chunk;
         let first_time = self.times.first().copied().unwrap_or_default();
-        write_all(out, format_args!(r#"{{"type":"{}","seq0":{},"time0":{first_time},"#, kind.tag(), self.first_seq));
+        write_all(
+            out,
+            format_args!(r#"{{"type":"{}","seq0":{},"time0":{first_time},"#, kind.tag(), self.first_seq),
+        );
         write_all(out, format_args!(r#""data":{{"turn":{turn},"step":{step},"index":{index},"dt":["#));
         for (i, pair) in self.times.windows(2).enumerate() {
             write_all(out, format_args!("{}{}", if i > 0 { "," } else { "" }, pair[1] - pair[0]));
@@ -209,6 +212,12 @@ fn string(text: &str) -> Option<(&str, &str)> {
         }
         at += 2;
     }
+}
+
+/// Appends an event as a line of its own.
+pub(super) fn write_line(event: &Event<'_>, out: &mut String) {
+    event.write_json(out);
+    out.push('\n');
 }
 
 /// Formatting into a string cannot fail.

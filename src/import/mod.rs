@@ -3,12 +3,15 @@
 //! Decoders stream: memory is bounded by the largest record. They never change a source.
 
 mod decode;
+mod discover;
 mod judge;
 mod judgement;
+pub mod layout;
 mod lines;
 pub mod packed;
 mod zstd_frames;
 
+pub use discover::{Discovery, Finding, Source, SourceFormat, discover};
 pub use judge::{Judge, JudgeOptions, Sink, judge};
 pub use judgement::{CutRecord, HeaderSnapshot, Judgement, Repair, Verdict};
 pub use lines::Lines;

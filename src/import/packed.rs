@@ -104,6 +104,12 @@ pub fn expand<'a>(text: &'a str, scan: &Scan) -> Result<Option<Rows<'a>>, Refusa
     rows(kind, seq, time, data).map(Some).map_err(|r| r.at_seq(seq_of(seq)))
 }
 
+/// Whether `type_name` is that of a row: in JSONL no event can have it.
+#[must_use]
+pub fn is_row_type(type_name: &str) -> bool {
+    RowKind::ALL.iter().any(|k| k.tag() == type_name)
+}
+
 impl Rows<'_> {
     /// Seq of the next member; of the whole row before the first was taken.
     #[must_use]

@@ -47,3 +47,6 @@ mod testing {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

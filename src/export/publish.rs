@@ -1,0 +1,235 @@
+//! Puts a finished file under its name so that it is either whole and durable or not there (spec section 14.2).
+//!
+//! Directories are private to the user. A name that is taken stays as it is: nothing is ever overwritten.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, BufWriter};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::jsonl::{JsonlFormat, JsonlWriter};
+use crate::error::{Error, ErrorKind, Result};
+use crate::import::layout;
+
+/// Temporary names that are tried before giving up.
+const NAMES_TRIED_MAX: u32 = 1 << 16;
+
+/// Creates the directory of a session under `root`, with its parents, and makes their names durable
+/// (spec section 14.1).
+///
+/// # Errors
+///
+/// [`ErrorKind::Invalid`] for an empty id, [`ErrorKind::Conflict`] where something else than a directory
+/// has the name or a log of the session lies there already, in either format; [`ErrorKind::Io`] else.
+pub fn session_directory(root: &Path, id: &str, cwd: Option<&str>) -> Result<PathBuf> {
+    let key = layout::session_key(id)
+        .ok_or_else(|| Error::new(ErrorKind::Invalid, "export: a session needs an id"))?;
+    let project = root.join(layout::project_key(cwd));
+    let session = project.join(key);
+    create_directories(root)?;
+    for directory in [&project, &session] {
+        create_directories(directory)?;
+        // The reference does not look behind a link, so a log behind one would never be seen.
+        if !fs::symlink_metadata(directory).map_err(|e| failed(directory, e))?.is_dir() {
+            return Err(conflict("the directory's name is taken", directory));
+        }
+    }
+    for format in [JsonlFormat::Plain, JsonlFormat::Zstd] {
+        let log = session.join(format.file_name());
+        if fs::symlink_metadata(&log).is_ok() {
+            return Err(conflict("a log of this session is there already", &log));
+        }
+    }
+    Ok(session)
+}
+
+/// Writes a log to `path`, which must not exist, in a directory that must: `write` is handed the writer,
+/// with the header line written. Nothing stands at `path` before the log is whole and synced.
+///
+/// # Errors
+///
+/// [`ErrorKind::Conflict`] when `path` exists by the time the log is whole, [`ErrorKind::Io`], and whatever
+/// `write` answers.
+pub fn publish_file(
+    path: &Path,
+    format: JsonlFormat,
+    packed: bool,
+    header_line: &str,
+    write: impl FnOnce(&mut JsonlWriter<BufWriter<File>>) -> Result<()>,
+) -> Result<()> {
+    let (temporary, file) = Temporary::create(path)?;
+    let mut writer = JsonlWriter::new(BufWriter::new(file), format, packed, header_line)?;
+    write(&mut writer)?;
+    let file = writer.finish()?.into_inner().map_err(|e| failed(path, e.into_error()))?;
+    file.sync_all().map_err(|e| failed(path, e))?;
+    // A link, unlike a rename, fails where the name is taken.
+    fs::hard_link(&temporary.0, path).map_err(|e| match e.kind() {
+        io::ErrorKind::AlreadyExists => conflict("the file exists", path),
+        _ => failed(path, e),
+    })?;
+    // Some systems remove only what nobody has open.
+    drop(file);
+    drop(temporary);
+    sync_parent(path)
+}
+
+/// A file of our own beside the target, removed when dropped.
+struct Temporary(PathBuf);
+
+impl Temporary {
+    /// Names are `<target>.<12 hex digits>.tmp`, where the digits only need to be free.
+    fn create(target: &Path) -> Result<(Self, File)> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let mut options = OpenOptions::new();
+        options.write(true).create_new(true);
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        for _ in 0..NAMES_TRIED_MAX {
+            let number = u64::from(std::process::id()) << 16 | NEXT.fetch_add(1, Ordering::Relaxed) & 0xFFFF;
+            let mut name = target.as_os_str().to_owned();
+            name.push(format!(".{number:012x}.tmp"));
+            let path = PathBuf::from(name);
+            match options.open(&path) {
+                Ok(file) => return Ok((Self(path), file)),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(failed(&path, error)),
+            }
+        }
+        Err(conflict("no temporary name is free", target))
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        // Best effort: a leftover is recognised by its name and harms nobody.
+        let _leftover = fs::remove_file(&self.0);
+    }
+}
+
+/// Creates what is missing of `directory`, from the top, each part private and durable before the next.
+fn create_directories(directory: &Path) -> Result<()> {
+    let missing: Vec<&Path> =
+        directory.ancestors().take_while(|p| !p.as_os_str().is_empty() && !p.exists()).collect();
+    for part in missing.into_iter().rev() {
+        let mut builder = DirBuilder::new();
+        #[cfg(unix)]
+        std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+        match builder.create(part) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(failed(part, error)),
+            _ => sync_parent(part)?,
+        }
+    }
+    // It may have been created just now by somebody who has not synced it yet.
+    sync_parent(directory)
+}
+
+/// Makes the name of `path` durable.
+fn sync_parent(path: &Path) -> Result<()> {
+    let parent = match path.parent() {
+        Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
+        Some(parent) => parent,
+        None => return Ok(()),
+    };
+    sync_directory(parent).map_err(|e| failed(parent, e))
+}
+
+#[cfg(unix)]
+fn sync_directory(directory: &Path) -> io::Result<()> {
+    File::open(directory)?.sync_all()
+}
+
+/// Other systems have no way to sync a directory.
+#[cfg(not(unix))]
+fn sync_directory(_directory: &Path) -> io::Result<()> {
+    Ok(())
+}
+
+fn failed(path: &Path, error: io::Error) -> Error {
+    Error::io("export", error).with_path(path)
+}
+
+fn conflict(what: &str, path: &Path) -> Error {
+    Error::new(ErrorKind::Conflict, format!("export: {what}")).with_path(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEADER: &str = r#"{"type":"session","version":0,"id":"s","createdAt":0,"delegationDepth":0}"#;
+
+    fn publish(path: &Path) -> Result<()> {
+        publish_file(path, JsonlFormat::Plain, true, HEADER, |_| Ok(()))
+    }
+
+    fn names(directory: &Path) -> Vec<String> {
+        let mut names: Vec<_> =
+            fs::read_dir(directory).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn a_log_appears_whole_private_and_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().join("new/root");
+        let session = session_directory(&root, "a/b", Some("/srv/app")).unwrap();
+        assert_eq!(session, root.join("--srv-app--/a~002Fb"));
+        let log = session.join(JsonlFormat::Plain.file_name());
+        publish(&log).unwrap();
+        assert_eq!(fs::read_to_string(&log).unwrap(), format!("{HEADER}\n"));
+        assert_eq!(names(&session), ["session.jsonl"]);
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt;
+            let mode = |p: &Path| fs::metadata(p).unwrap().permissions().mode() & 0o777;
+            assert_eq!([mode(&log), mode(&session), mode(&root)], [0o600, 0o700, 0o700]);
+        }
+    }
+
+    #[test]
+    fn nothing_is_overwritten() {
+        let dir = tempfile::tempdir().unwrap();
+        let session = session_directory(dir.path(), "s", None).unwrap();
+        let log = session.join(JsonlFormat::Zstd.file_name());
+        fs::write(&log, "precious").unwrap();
+        assert_eq!(publish(&log).unwrap_err().kind(), ErrorKind::Conflict);
+        assert_eq!(fs::read_to_string(&log).unwrap(), "precious");
+        assert_eq!(names(&session), ["session.jsonl.zstd"]);
+        // A log in either format is one too many.
+        assert_eq!(session_directory(dir.path(), "s", None).unwrap_err().kind(), ErrorKind::Conflict);
+    }
+
+    #[test]
+    fn a_failed_export_leaves_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("out.jsonl");
+        let error = publish_file(&log, JsonlFormat::Zstd, true, HEADER, |_| {
+            Err(Error::new(ErrorKind::Cancelled, "export: stopped"))
+        });
+        assert_eq!(error.unwrap_err().kind(), ErrorKind::Cancelled);
+        let lines = format!("{HEADER}\n{HEADER}");
+        let error = publish_file(&log, JsonlFormat::Plain, true, &lines, |_| Ok(()));
+        assert_eq!(error.unwrap_err().kind(), ErrorKind::Invalid);
+        assert!(names(dir.path()).is_empty());
+        assert_eq!(publish(&dir.path().join("absent/out.jsonl")).unwrap_err().kind(), ErrorKind::Io);
+    }
+
+    #[test]
+    fn an_id_is_needed_and_files_are_no_directories() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(session_directory(dir.path(), "", None).unwrap_err().kind(), ErrorKind::Invalid);
+        fs::write(dir.path().join("_no-cwd"), "").unwrap();
+        assert!(session_directory(dir.path(), "s", None).is_err());
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_linked_session_directory_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir_all(dir.path().join("elsewhere")).unwrap();
+        fs::create_dir_all(dir.path().join("_no-cwd")).unwrap();
+        std::os::unix::fs::symlink(dir.path().join("elsewhere"), dir.path().join("_no-cwd/s")).unwrap();
+        assert_eq!(session_directory(dir.path(), "s", None).unwrap_err().kind(), ErrorKind::Conflict);
+    }
+}

@@ -1,0 +1,153 @@
+//! The directory layout of a session root (spec section 14.1): where a session lies, and who lies twice.
+//!
+//! Names are mapped over UTF-16 units, as the reference does, so both sides find the same path. The project
+//! key is lossy: two working directories may share one. The session key is not.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use crate::event::{Refusal, RefusalKind};
+
+/// Directory of the sessions without a working directory.
+const NO_CWD: &str = "_no-cwd";
+/// Longest slug of a working directory, in units (all of them ASCII).
+const SLUG_UNITS_MAX: usize = 251;
+
+/// The directory name under the root for sessions of this working directory.
+#[must_use]
+pub fn project_key(cwd: Option<&str>) -> String {
+    let Some(cwd) = cwd else { return NO_CWD.to_owned() };
+    let mut slug = String::with_capacity(cwd.len());
+    let mut after_separator = false;
+    for unit in cwd.encode_utf16() {
+        let separator = [b'/', b'\\', b':'].map(u16::from).contains(&unit);
+        if !separator {
+            push_unit(&mut slug, unit);
+        } else if !after_separator {
+            slug.push('-');
+        }
+        after_separator = separator;
+    }
+    let slug = slug.trim_start_matches('-');
+    let slug = if slug.is_empty() { "root" } else { slug };
+    format!("--{}--", &slug[..slug.len().min(SLUG_UNITS_MAX)])
+}
+
+/// The directory name under the project for the session `id`; `None` for the empty id, which has none.
+/// Different ids have different names.
+#[must_use]
+pub fn session_key(id: &str) -> Option<String> {
+    match id {
+        "" => None,
+        "." => Some("~002E".to_owned()),
+        ".." => Some("~002E~002E".to_owned()),
+        _ => {
+            let mut key = String::with_capacity(id.len());
+            id.encode_utf16().for_each(|unit| push_unit(&mut key, unit));
+            Some(key)
+        }
+    }
+}
+
+/// One unit: itself if it is safe in a file name everywhere, else `~` and four hex digits.
+fn push_unit(out: &mut String, unit: u16) {
+    match u8::try_from(unit) {
+        Ok(byte) if byte.is_ascii_alphanumeric() || b"._-".contains(&byte) => out.push(char::from(byte)),
+        // Formatting into a string cannot fail.
+        _ => drop(write!(out, "~{unit:04X}")),
+    }
+}
+
+/// The session ids met so far and where: finds one id in two places.
+#[derive(Debug, Default)]
+pub struct KnownIds(HashMap<String, PathBuf>);
+
+impl KnownIds {
+    /// Notes that the session `id`, by its header, lies at `path`.
+    ///
+    /// # Errors
+    ///
+    /// Refusal kind `duplicate-id` when it was met elsewhere; the message names both paths.
+    pub fn claim(&mut self, id: &str, path: &Path) -> Result<(), Refusal> {
+        match self.0.entry(id.to_owned()) {
+            Entry::Vacant(entry) => {
+                entry.insert(path.to_owned());
+                Ok(())
+            }
+            Entry::Occupied(first) if first.get() == path => Ok(()),
+            Entry::Occupied(first) => Err(Refusal::new(
+                RefusalKind::DuplicateId,
+                "one-place-per-id",
+                format!(
+                    "session {id} lies in {} and in {}: give one of them another id",
+                    first.get().display(),
+                    path.display()
+                ),
+            )),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn project_keys_follow_the_reference() {
+        let cases = [
+            ("/srv/client/app", "--srv-client-app--"),
+            ("/srv/client-app", "--srv-client-app--"),
+            ("/", "--root--"),
+            ("", "--root--"),
+            ("///a//b/", "--a-b---"),
+            ("C:\\Users\\dev", "--C-Users-dev--"),
+            ("/-x", "--x--"),
+            ("/a b~c", "--a~0020b~007Ec--"),
+            ("/\u{e9}/\u{1F600}", "--~00E9-~D83D~DE00--"),
+        ];
+        for (cwd, key) in cases {
+            assert_eq!(project_key(Some(cwd)), key, "{cwd}");
+        }
+        assert_eq!(project_key(None), "_no-cwd");
+    }
+
+    #[test]
+    fn a_long_slug_is_cut_at_251_units() {
+        let key = project_key(Some(&format!("/{}", "a".repeat(300))));
+        assert_eq!(key, format!("--{}--", "a".repeat(251)));
+        // The cut may fall inside an escape.
+        let key = project_key(Some(&format!("/{}\u{e9}", "a".repeat(249))));
+        assert_eq!(key, format!("--{}~0--", "a".repeat(249)));
+    }
+
+    #[test]
+    fn session_keys_are_injective_escapes() {
+        let cases = [
+            (".", "~002E"),
+            ("..", "~002E~002E"),
+            ("...", "..."),
+            ("log-001_A.b", "log-001_A.b"),
+            ("a/b", "a~002Fb"),
+            ("~002E", "~007E002E"),
+            ("\u{1F600}", "~D83D~DE00"),
+        ];
+        for (id, key) in cases {
+            assert_eq!(session_key(id).as_deref(), Some(key));
+        }
+        assert_eq!(session_key(""), None);
+    }
+
+    #[test]
+    fn one_id_in_two_places_names_both() {
+        let mut ids = KnownIds::default();
+        let (a, b) = (Path::new("/r/a/s-67/session.jsonl"), Path::new("/r/b/s-67/session.jsonl"));
+        assert_eq!(ids.claim("s-67", a), Ok(()));
+        assert_eq!(ids.claim("s-67", a), Ok(()));
+        assert_eq!(ids.claim("s-68", b), Ok(()));
+        let refusal = ids.claim("s-67", b).unwrap_err();
+        assert_eq!(refusal.kind, RefusalKind::DuplicateId);
+        assert!(refusal.message.contains("/r/a/") && refusal.message.contains("/r/b/"));
+    }
+}
