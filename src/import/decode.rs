@@ -6,6 +6,9 @@ use std::borrow::Cow;
 
 use crate::event::RefusalKind;
 use crate::event::json::{Fault, Member, Scan, Value, scan};
+use crate::ids::Seq;
+
+use super::judgement::word;
 
 /// Places in one record at which a whole event is looked for behind a cut one.
 const GLUED_TRIES_MAX: usize = 64;
@@ -39,6 +42,16 @@ impl Decoded<'_> {
         let members = self.scan.members.iter().rev();
         let mut members = members.map(|m| Member { key: slice(m.key), value: Value::new(slice(m.value)) });
         members.find(|m| m.is(name)).map(|m| m.value)
+    }
+
+    /// The member of this name as a seq; `None` for anything that is no integer of 0 to 2^53 - 1.
+    pub(super) fn seq_member(&self, name: &str) -> Option<Seq> {
+        self.member(name)?.safe_integer().and_then(|n| u64::try_from(n).ok()).map(Seq::new)
+    }
+
+    /// The type, for people.
+    pub(super) fn type_word(&self) -> Option<String> {
+        self.member("type")?.string().map(|t| word(&t.to_lossy()))
     }
 
     /// Whether the record is a `turn/end`, which makes everything before it a committed part of the log.

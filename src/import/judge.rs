@@ -6,22 +6,22 @@
 //! of an *event* refuses the log at once; a *legacy* event anywhere, cut records included, outranks both. Memory
 //! is that of the largest record and the projections.
 
+mod session;
+mod tail;
+
+use self::session::Session;
+use self::tail::{Issue, sequence_fault};
 use super::decode::{Decoded, decode, is_nul_run};
-use super::judgement::{CutRecord, HeaderSnapshot, Judgement, Repair};
+use super::judgement::{Judgement, Repair};
 use super::packed::{self, CHUNK_TYPE, Rows};
 use super::{Item, Record, RecordSource};
 use crate::error::{Error, Result};
-use crate::event::json::{Digest, JsonString, Value};
 use crate::event::{
-    Admitted, Candidate, Event, HeaderReason, Origin, Payload, Refusal, RefusalKind, RepairKind,
-    SessionHeader, SessionState, Vocabulary, Warning, WarningKind, admit, legacy_kind, legacy_refusal,
-    parse_header_line, parse_record,
+    Admitted, Candidate, Event, Origin, Payload, Refusal, RefusalKind, RepairKind, SessionHeader,
+    SessionState, Vocabulary, Warning, WarningKind, admit, legacy_kind, legacy_refusal, parse_header_line,
+    parse_record,
 };
 use crate::ids::Seq;
-use crate::projection::{Anomalies, Projection, Replacement, State};
-
-/// Characters of a foreign word that a report repeats.
-const WORD_CHARS_MAX: usize = 80;
 
 /// How to judge.
 #[derive(Debug, Clone, Default)]
@@ -244,7 +244,7 @@ impl<'o> Judge<'o> {
     }
 
     fn event(&mut self, record: &Record<'_>, decoded: &Decoded<'_>, sink: &mut Sink<'_>) -> Result<()> {
-        let seq = decoded.member("seq").and_then(|seq| seq.safe_integer());
+        let seq = decoded.seq_member("seq");
         if !self.continues(record, decoded, seq) {
             return Ok(());
         }
@@ -265,7 +265,7 @@ impl<'o> Judge<'o> {
         rows: Rows<'_>,
         sink: &mut Sink<'_>,
     ) -> Result<()> {
-        let first = decoded.member("seq0").and_then(|seq| seq.safe_integer());
+        let first = decoded.seq_member("seq0");
         if !self.continues(record, decoded, first) {
             return Ok(());
         }
@@ -302,10 +302,9 @@ impl<'o> Judge<'o> {
     }
 
     /// Whether a record has the seq that must come next; anything else is a fault of the stream.
-    fn continues(&mut self, record: &Record<'_>, decoded: &Decoded<'_>, seq: Option<i64>) -> bool {
+    fn continues(&mut self, record: &Record<'_>, decoded: &Decoded<'_>, seq: Option<Seq>) -> bool {
         let Some(session) = &self.session else { return false };
         let expected = session.state.next_seq();
-        let seq = seq.and_then(|n| u64::try_from(n).ok()).map(Seq::new);
         if seq == Some(expected) {
             return true;
         }
@@ -330,8 +329,7 @@ impl<'o> Judge<'o> {
         if committed || !record.lenient {
             return self.refuse(refusal);
         }
-        let mut issue = Issue { refusal, repair: Repair::lossless(repair, Some(record.offset), "") };
-        issue.repair.line = Some(record.line);
+        let mut issue = Issue::new(refusal, repair, record);
         issue.cut(record, decoded);
         self.issue = Some(issue);
     }
@@ -344,7 +342,7 @@ impl<'o> Judge<'o> {
         }
         let committed = record.ended && decoded.as_ref().is_some_and(Decoded::is_turn_end);
         match &mut self.issue {
-            Some(issue) if committed || !record.lenient => {
+            Some(issue) if committed => {
                 let mut refusal = issue.refusal.clone();
                 refusal.message +=
                     &format!("; the turn/end on line {} shows that committed records follow", record.line);
@@ -358,7 +356,7 @@ impl<'o> Judge<'o> {
     /// Notes a legacy record; of several kinds the first in the order of spec section 6.1 is reported.
     fn look_for_legacy(&mut self, record: &Record<'_>, decoded: &Decoded<'_>) -> bool {
         let Some(kind) = legacy_kind(&decoded.text, &decoded.scan) else { return false };
-        let refusal = legacy_refusal(kind, decoded.member("seq").and_then(seq_of));
+        let refusal = legacy_refusal(kind, decoded.seq_member("seq"));
         self.refuse(refusal.at_line(record.line, record.offset));
         true
     }
@@ -419,145 +417,6 @@ impl<'o> Judge<'o> {
     }
 }
 
-/// The part of a log that was accepted so far.
-#[derive(Debug)]
-struct Session {
-    state: State,
-    anomalies: Anomalies,
-    replacements: Vec<Replacement>,
-    headers: Vec<HeaderSnapshot>,
-    /// Message ids of the `tool/result` events, ascending by seq: a rewrite of an older shape inherits one.
-    result_ids: Vec<(Seq, JsonString<'static>)>,
-    /// Type of the last event, to name both branches of a fork.
-    last_type: String,
-}
-
-impl Session {
-    fn new(id: &str) -> Self {
-        Self {
-            state: State::new(id),
-            anomalies: Anomalies::default(),
-            replacements: Vec::new(),
-            headers: Vec::new(),
-            result_ids: Vec::new(),
-            last_type: String::new(),
-        }
-    }
-
-    fn fold(&mut self, admitted: &Admitted<'_>, line: Option<u64>) {
-        let event = admitted.event();
-        self.replacements.extend(self.state.visible().replacement(event.seq, admitted.placement()));
-        match &*event.type_name {
-            "request/header" => {
-                let reason = event.value().get("reason").map(reason_text);
-                self.headers.push(HeaderSnapshot { seq: event.seq, reason });
-            }
-            "tool/result" => {
-                let id = event.value().get("message").and_then(|m| m.get("id")).and_then(|id| id.string());
-                self.result_ids.extend(id.map(|id| (event.seq, id.into_owned())));
-            }
-            _ => {}
-        }
-        self.last_type.clear();
-        self.last_type.push_str(&event.type_name);
-        self.anomalies.take_in(admitted, line);
-        self.state.apply(admitted);
-    }
-}
-
-impl SessionState for Session {
-    fn session_id(&self) -> &str {
-        self.state.session_id()
-    }
-
-    fn next_seq(&self) -> Seq {
-        self.state.next_seq()
-    }
-
-    fn surface(&self) -> &[u32] {
-        self.state.surface()
-    }
-
-    fn position_of(&self, node: Seq) -> Option<usize> {
-        self.state.position_of(node)
-    }
-
-    fn rewrite_digest(&self, node: Seq) -> Option<Digest> {
-        self.state.rewrite_digest(node)
-    }
-
-    fn message_id(&self, event: Seq) -> Option<JsonString<'_>> {
-        let at = self.result_ids.binary_search_by_key(&event, |(seq, _)| *seq).ok()?;
-        Some(self.result_ids[at].1.clone())
-    }
-}
-
-/// The first fault of the stream and what it costs as long as no `turn/end` follows.
-#[derive(Debug)]
-struct Issue {
-    refusal: Refusal,
-    repair: Repair,
-}
-
-impl Issue {
-    /// A run of NULs was never a record; anything else behind the first fault is one that is lost.
-    fn cut(&mut self, record: &Record<'_>, decoded: Option<&Decoded<'_>>) {
-        if is_nul_run(record.bytes) {
-            return;
-        }
-        if self.repair.kind == RepairKind::NulTail {
-            self.repair.kind = RepairKind::BadTail;
-        }
-        self.repair.cut(|| CutRecord {
-            line: record.line,
-            offset: record.offset,
-            seq: decoded.and_then(|d| d.member("seq").or(d.member("seq0"))).and_then(seq_of),
-            type_name: decoded.and_then(|d| d.member("type")?.string()).map(|t| word(&t.to_lossy())),
-        });
-    }
-
-    fn into_repair(self, end_offset: u64) -> Repair {
-        let mut repair = self.repair;
-        repair.bytes_cut = end_offset.saturating_sub(repair.offset.unwrap_or(end_offset));
-        repair.message = match repair.cut_total {
-            0 => format!("{}; nothing is lost by cutting them", self.refusal.message),
-            1 => format!("{}; this record is cut", self.refusal.message),
-            cut => format!("{}; {cut} records from here on are cut", self.refusal.message),
-        };
-        repair
-    }
-}
-
-/// A seq other than the expected one: higher is loss, lower a second writer (spec section 20).
-fn sequence_fault(
-    decoded: &Decoded<'_>,
-    seq: Option<Seq>,
-    expected: Seq,
-    last_type: &str,
-) -> (Refusal, RepairKind) {
-    let type_name = decoded.member("type").and_then(|t| t.string()).map(|t| word(&t.to_lossy()));
-    let type_name = type_name.as_deref().unwrap_or("an event");
-    match seq {
-        Some(seq) if seq > expected => {
-            let message = format!("expected seq {expected}, got {seq} ({type_name}): events are missing");
-            (Refusal::new(RefusalKind::SeqGap, "seq", message).at_seq(expected), RepairKind::SeqGapTail)
-        }
-        Some(seq) => {
-            let earlier =
-                if seq.next() == expected { format!("{}, then ", word(last_type)) } else { String::new() };
-            let message = format!(
-                "expected seq {expected}, got {seq} again ({earlier}{type_name}): a second writer appended from an older state"
-            );
-            (Refusal::new(RefusalKind::SeqFork, "seq", message).at_seq(seq), RepairKind::SeqForkTail)
-        }
-        None => {
-            let what = if type_name == "session" { "a second session header" } else { "no usable seq" };
-            let message = format!("expected seq {expected}, found {what}");
-            (Refusal::new(RefusalKind::Envelope, "envelope-seq", message), RepairKind::BadTail)
-        }
-    }
-}
-
 fn legacy_rank(kind: RefusalKind) -> Option<u8> {
     match kind {
         RefusalKind::LegacyHeaderDelta => Some(0),
@@ -575,17 +434,5 @@ fn invalid_utf8(record: &Record<'_>, at: u64) -> Refusal {
     Refusal::new(RefusalKind::InvalidUtf8, "utf8", message).at_line(record.line, offset)
 }
 
-fn reason_text(reason: Value<'_>) -> String {
-    match HeaderReason::of(reason) {
-        Some(known) => known.as_str().into(),
-        None => reason.string().map_or_else(|| word(reason.raw()), |text| word(&text.to_lossy())),
-    }
-}
-
-fn seq_of(value: Value<'_>) -> Option<Seq> {
-    value.safe_integer().and_then(|n| u64::try_from(n).ok()).map(Seq::new)
-}
-
-fn word(text: &str) -> String {
-    text.chars().take(WORD_CHARS_MAX).collect()
-}
+#[cfg(test)]
+mod tests;

@@ -124,3 +124,9 @@ pub struct CutRecord {
     /// Its type, if it says one, cut to a readable length.
     pub type_name: Option<String>,
 }
+
+/// A word of the source as far as a report repeats it.
+pub(super) fn word(text: &str) -> String {
+    const CHARS_MAX: usize = 80;
+    text.chars().take(CHARS_MAX).collect()
+}

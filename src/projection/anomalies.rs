@@ -112,9 +112,7 @@ impl Anomalies {
     fn take(&mut self, event: &Event<'_>, placement: &Placement, line: Option<u64>) {
         let place = Place { seq: event.seq, line };
         self.clock(event.time, place);
-        if *placement == Placement::Append {
-            self.message_id(event, place);
-        }
+        self.message_id(event, placement, place);
         match &*event.type_name {
             "user/message" if *placement == Placement::Append => self.last_message = Some(event.seq),
             "assistant/message" if *placement == Placement::Append => self.calls(event, place),
@@ -135,13 +133,15 @@ impl Anomalies {
         }
     }
 
-    fn message_id(&mut self, event: &Event<'_>, place: Place) {
+    /// A replacement may keep the id of what it replaces.
+    fn message_id(&mut self, event: &Event<'_>, placement: &Placement, place: Place) {
         let message = match &*event.type_name {
             "assistant/message" => event.value().get("message"),
             type_name => derived_message(type_name, event.value()),
         };
         let Some(id) = message.and_then(|m| m.get("id")) else { return };
-        if fingerprint(id).is_some_and(|digest| !self.message_ids.insert(digest)) {
+        let repeated = fingerprint(id).is_some_and(|digest| !self.message_ids.insert(digest));
+        if repeated && *placement == Placement::Append {
             let message = || format!("message id {} was used before", short(id));
             self.warn(WarningKind::DuplicateMessageId, place, message);
         }

@@ -49,3 +49,6 @@ mod testing {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use sessionlog::event::{Event, RepairKind, SessionState, WarningKind};
-use sessionlog::import::{JudgeOptions, Judgement, Lines, Verdict, judge};
+use sessionlog::import::{JudgeOptions, Judgement, Lines, RecordSource, Verdict, ZstdFrames, judge};
 
 fn shared(test: &str) -> Option<PathBuf> {
     let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared");
@@ -21,8 +21,11 @@ fn shared(test: &str) -> Option<PathBuf> {
 }
 
 fn judged(path: &Path) -> Judgement {
-    let mut lines = Lines::new(File::open(path).expect("the log opens"));
-    judge(&mut lines, &JudgeOptions::default(), &mut |_| Ok(())).expect("the log is read")
+    judged_from(&mut Lines::new(File::open(path).expect("the log opens")))
+}
+
+fn judged_from(source: &mut dyn RecordSource) -> Judgement {
+    judge(source, &JudgeOptions::default(), &mut |_| Ok(())).expect("the log is read")
 }
 
 fn files(dir: &Path, extension: &str) -> Vec<PathBuf> {
@@ -46,6 +49,27 @@ fn recorded_logs_are_judged_as_the_reference_does() {
 #[test]
 fn generated_logs_are_judged_as_the_reference_does() {
     verdicts("generated");
+}
+
+/// `logs/NNN-name.jsonl` is `*/log-NNN/session.jsonl.zstd`.
+#[test]
+fn zstd_logs_are_judged_as_their_plain_twins() {
+    let Some(data) = shared("zstd").map(|root| root.join("data")) else { return };
+    let projects = fs::read_dir(data.join("zstd-root")).expect("a directory");
+    let projects: Vec<_> = projects.map(|e| e.expect("an entry").path()).collect();
+    let plain = files(&data.join("logs"), "jsonl");
+    let difference = |path: &PathBuf| {
+        let number = path.file_name()?.to_str()?.split('-').next()?;
+        let twin = |project: &PathBuf| project.join(format!("log-{number}/session.jsonl.zstd"));
+        let twin = projects.iter().map(twin).find(|twin| twin.exists());
+        let Some(twin) = twin else { return Some(format!("{}: no twin", path.display())) };
+        let mut frames = ZstdFrames::new(File::open(twin).expect("the log opens")).expect("frames");
+        let (ours, theirs) = (judged_from(&mut frames), judged(path));
+        let surface = |j: &Judgement| j.state.as_ref().map(|s| s.surface().to_vec());
+        let same = ours.events() == theirs.events() && surface(&ours) == surface(&theirs);
+        (!same || ours.refusal.is_some()).then(|| format!("{}: {:?}", path.display(), ours.refusal))
+    };
+    report("zstd", plain.len(), &plain.iter().filter_map(difference).collect::<Vec<_>>());
 }
 
 fn verdicts(name: &str) {
