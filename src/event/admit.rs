@@ -7,7 +7,7 @@ use std::borrow::Cow;
 
 use super::json::{Notes, Value};
 use super::legacy::{kind_of_type, legacy_refusal, reason_is_fallback};
-use super::model::{Admitted, Candidate, Event, Origin, Placement, SessionState, SurfaceOp};
+use super::model::{Admitted, Candidate, Event, Origin, Placement, Provenance, SessionState, SurfaceOp};
 use super::normalise::normalise;
 use super::payload::Payload;
 use super::verdict::{Refusal, RefusalKind, Warning, WarningKind};
@@ -53,8 +53,8 @@ impl Gate<'_> {
         self.shape(&type_name, Value::new(&data))?;
         self.contiguity()?;
         let placement = surface_rules::place(self.state, &type_name, surface_op, sources.is_some())?;
-        let sources = sources.map(|s| surface_rules::plain_list(s, self.seq, self.origin)).transpose()?;
-        check_size(&type_name, &data, sources.as_deref())?;
+        let sources = sources.map(|sources| self.plain_list(sources)).transpose()?;
+        check_size(type_name.len() + data.len() + size_of_val(sources.as_deref().unwrap_or_default()))?;
         let mut rewrite_digest = None;
         if placement != Placement::LogOnly {
             surface_rules::check_sources(self.state, &type_name, self.seq, sources.as_deref(), &placement)?;
@@ -149,6 +149,21 @@ impl Gate<'_> {
         }
     }
 
+    /// Provenance as a plain list. Ranges are a later spelling, which only an import reads (spec section 20).
+    fn plain_list<'a>(&mut self, sources: Provenance<'a>) -> Result<Cow<'a, [Seq]>, Refusal> {
+        let ranges = match sources {
+            Provenance::List(list) => return Ok(list),
+            Provenance::Ranges(ranges) => ranges,
+        };
+        if self.origin != Origin::Import {
+            let message = "sourceEventSeqs must be a plain list here; ranges are read on import";
+            return Err(Refusal::new(RefusalKind::RangeProvenance, "range-origin", message));
+        }
+        let list = surface_rules::expanded(&ranges, self.seq)?;
+        self.warn(WarningKind::Normalised, "ranges in sourceEventSeqs were written out".to_owned());
+        Ok(Cow::Owned(list))
+    }
+
     /// The seq is the next one: a lower one is a second writer, a higher one a loss (spec section 20).
     fn contiguity(&self) -> Result<(), Refusal> {
         let (expected, got) = (self.state.next_seq(), self.seq);
@@ -174,12 +189,26 @@ impl Gate<'_> {
     }
 }
 
-/// The event as stored stays below [`RECORD_BYTES_MAX`]; a source counts as eight bytes.
-fn check_size(type_name: &str, data: &str, sources: Option<&[Seq]>) -> Result<(), Refusal> {
-    let bytes = type_name.len() + data.len() + size_of_val(sources.unwrap_or_default());
+/// The event as stored has at most [`RECORD_BYTES_MAX`] bytes.
+fn check_size(bytes: usize) -> Result<(), Refusal> {
     if u64::try_from(bytes).is_ok_and(|bytes| bytes <= RECORD_BYTES_MAX) {
         return Ok(());
     }
     let message = format!("an event of {bytes} bytes; at most {RECORD_BYTES_MAX} are kept");
     Err(Refusal::new(RefusalKind::Limit, "record-bytes", message))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_bounded() {
+        let max = usize::try_from(RECORD_BYTES_MAX).unwrap();
+        assert_eq!(check_size(max), Ok(()));
+        assert_eq!(
+            check_size(max + 1).map_err(|r| (r.kind, r.rule)),
+            Err((RefusalKind::Limit, "record-bytes"))
+        );
+    }
 }

@@ -238,7 +238,121 @@ fn fault(rule: &'static str, message: impl Into<String>) -> Refusal {
     Refusal::new(RefusalKind::Envelope, rule, message)
 }
 
-fn not_json(fault: &Fault) -> Refusal {
+pub(super) fn not_json(fault: &Fault) -> Refusal {
     let message = format!("the record is not JSON: {:?} at its byte {}", fault.kind, fault.offset);
     Refusal::new(RefusalKind::CorruptRecord, "record-json", message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EVENT: &str = r#"{"type":"todo/write","seq":3,"time":7,"data":{"todos":[]}}"#;
+
+    fn record(text: &str) -> Result<Candidate<'_>, Refusal> {
+        parse_record(text, &scan(text).unwrap())
+    }
+
+    fn verdict(text: &str) -> (&'static str, &'static str, Option<u64>) {
+        let refusal = record(text).unwrap_err();
+        (refusal.kind.as_str(), refusal.rule, refusal.seq.map(Seq::get))
+    }
+
+    fn seqs(list: &[u64]) -> Vec<Seq> {
+        list.iter().copied().map(Seq::new).collect()
+    }
+
+    #[test]
+    fn an_event_is_read_without_a_copy_of_its_payload() {
+        let text = r#"{"data": {"a" : 1} ,"t\u0079pe":"tool\/result","time":-5,"seq":2e0,"sourceEventSeqs":[1,0.0],"surfaceOp":{"end":1,"op":"replace","start":-0},"ignorable":true}"#;
+        let candidate = record(text).unwrap();
+        assert_eq!(
+            (&*candidate.type_name, candidate.seq, candidate.time),
+            ("tool/result", Some(Seq::new(2)), -5)
+        );
+        assert_eq!(candidate.data.text(), r#"{"a" : 1}"#);
+        let op = SurfaceOp::Replace { start: Seq::new(0), end: Seq::new(1) };
+        assert_eq!((candidate.surface_op, candidate.ignorable), (Some(op), true));
+        assert_eq!(candidate.sources, Some(Provenance::List(seqs(&[1, 0]).into())));
+    }
+
+    #[test]
+    fn exactly_the_seven_keys_with_their_types() {
+        for (from, to, rule, seq) in [
+            (r#""time":7"#, r#""time":7,"traceId":1"#, "envelope-keys", Some(3)),
+            (r#""type":"todo/write""#, r#""type":7"#, "envelope-type", Some(3)),
+            (r#""type":"todo/write","#, "", "envelope-type", Some(3)),
+            (r#""type":"todo/write""#, r#""type":"\ud800""#, "envelope-type", Some(3)),
+            (r#""seq":3"#, r#""seq":3.5"#, "envelope-seq", None),
+            (r#""seq":3"#, r#""seq":-1"#, "envelope-seq", None),
+            (r#""seq":3"#, r#""seq":9007199254740992"#, "envelope-seq", None),
+            (r#""seq":3,"#, "", "envelope-seq", None),
+            (r#""time":7"#, r#""time":"7""#, "envelope-time", Some(3)),
+            (r#""time":7"#, r#""time":1e400"#, "envelope-time", Some(3)),
+            (r#","data":{"todos":[]}"#, "", "envelope-data", Some(3)),
+            (r#""time":7"#, r#""time":7,"ignorable":false"#, "envelope-ignorable", Some(3)),
+        ] {
+            assert_eq!(verdict(&EVENT.replace(from, to)), ("envelope", rule, seq), "{to}");
+        }
+        let many: String = (0..20).map(|_| r#""time":7,"#).collect();
+        assert_eq!(verdict(&EVENT.replace(r#""time":7,"#, &many)).1, "envelope-keys");
+        assert_eq!(verdict("[]").0, "not-an-event");
+    }
+
+    #[test]
+    fn surface_ops_have_two_forms() {
+        for op in [
+            "null",
+            "\"prepend\"",
+            r#"{"op":"append"}"#,
+            r#"{"op":"replace","start":1}"#,
+            r#"{"op":"replace","start":1,"end":-1}"#,
+            r#"{"op":"replace","start":1,"end":2,"x":3}"#,
+            r#"{"op":"replace","startSeq":1,"endSeq":2}"#,
+        ] {
+            let text = EVENT.replace(r#""time":7"#, &format!(r#""time":7,"surfaceOp":{op}"#));
+            assert_eq!(verdict(&text), ("surface-op-shape", "surface-op-shape", Some(3)), "{op}");
+            assert_eq!(record(&text).unwrap_err().message.contains("newer writer"), op.contains("startSeq"));
+        }
+    }
+
+    #[test]
+    fn sources_are_seqs_or_later_ranges() {
+        let with =
+            |sources: &str| EVENT.replace(r#""time":7"#, &format!(r#""time":7,"sourceEventSeqs":{sources}"#));
+        for (sources, rule) in [
+            ("null", "source-elements"),
+            ("{}", "source-elements"),
+            ("[\"1\"]", "source-elements"),
+            ("[1,-1]", "source-elements"),
+            ("[9007199254740992]", "source-elements"),
+            ("[[1,2],null]", "source-elements"),
+            ("[[1]]", "range-pair"),
+            ("[1,[1,2,3]]", "range-pair"),
+            ("[[1,2],[\"1\",2]]", "range-pair"),
+        ] {
+            assert_eq!(verdict(&with(sources)).1, rule, "{sources}");
+        }
+        let text = with("[0,[1,2],5]");
+        let ranges = record(&text).map(|c| c.sources);
+        let pair = |a, b| (Seq::new(a), Seq::new(b));
+        assert_eq!(ranges.unwrap(), Some(Provenance::Ranges(vec![pair(0, 0), pair(1, 2), pair(5, 5)])));
+        assert_eq!(record(&with("[]")).unwrap().sources, Some(Provenance::List(Vec::new().into())));
+    }
+
+    #[test]
+    fn a_legacy_record_is_called_that_whatever_else_is_wrong() {
+        let text = r#"{"type":"request/header-delta","seq":4,"foreign":1}"#;
+        assert_eq!(verdict(text), ("legacy-header-delta", "legacy-event", Some(4)));
+    }
+
+    #[test]
+    fn a_draft_may_leave_out_seq_and_time() {
+        let draft = parse_draft("{\"type\":\"todo/write\",\n\"data\":{\n}}", 42).unwrap();
+        assert_eq!((draft.seq, draft.time), (None, 42));
+        assert_eq!(parse_draft(EVENT, 42).unwrap().time, 7);
+        assert_eq!(parse_draft("{", 0).unwrap_err().kind, RefusalKind::CorruptRecord);
+        assert_eq!(parse_draft(r#"{"type":"x","data":1,"seq":null}"#, 0).unwrap_err().rule, "envelope-seq");
+        assert_eq!(parse_draft(r#"{"type":"x","data":1,"time":null}"#, 0).unwrap_err().rule, "envelope-time");
+    }
 }

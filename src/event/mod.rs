@@ -11,6 +11,7 @@ mod model;
 mod normalise;
 mod payload;
 mod request_header;
+mod session_header;
 mod surface_rules;
 mod turn_rules;
 mod verdict;
@@ -22,5 +23,9 @@ pub use legacy::{legacy_kind, legacy_refusal};
 pub use model::{Admitted, Candidate, Event, Origin, Placement, Provenance, SessionState, SurfaceOp};
 pub use payload::Payload;
 pub use request_header::{CanonicalHeader, HeaderReason};
+pub use session_header::{SessionHeader, parse_header_line};
 pub use verdict::{Family, Refusal, RefusalKind, RepairKind, Warning, WarningKind};
 pub use vocabulary::{KNOWN_TYPES, Vocabulary, code_of, is_surface_type, name_of};
+
+#[cfg(test)]
+mod tests;

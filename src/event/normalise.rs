@@ -241,3 +241,162 @@ impl ObjectText {
         self.0
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::model::Origin;
+    use super::super::tests::{Session, USER};
+
+    /// The data of the event that an import makes of `data`, and its type; or the rule that refuses it.
+    fn import(
+        session: &mut Session,
+        type_name: &str,
+        data: &str,
+        more: &str,
+    ) -> Result<String, &'static str> {
+        let line = format!(r#"{{"type":"{type_name}","data":{data}{more}}}"#);
+        match session.take(&line, Origin::Import) {
+            Err(refusal) => Err(refusal.rule),
+            Ok(admitted) => Ok(format!("{} {}", admitted.event().type_name, admitted.event().data)),
+        }
+    }
+
+    fn alone(type_name: &str, data: &str, more: &str) -> Result<String, &'static str> {
+        import(&mut Session::default(), type_name, data, more)
+    }
+
+    const APPEND: &str = r#","surfaceOp":"append""#;
+
+    #[test]
+    fn a_turn_start_loses_its_trigger() {
+        let start = |data| alone("turn/start", data, "");
+        assert_eq!(
+            start(r#"{"trigger":{"kind":"user","x":1},"turn":2.0}"#),
+            Ok(r#"turn/start {"turn":2.0}"#.into())
+        );
+        for malformed in [
+            r#"{"turn":1,"trigger":{"kind":""}}"#,
+            r#"{"turn":1,"trigger":null}"#,
+            r#"{"turn":1,"trigger":{"kind":"user"},"x":1}"#,
+        ] {
+            assert_eq!(start(malformed), Err("turn-start-trigger"), "{malformed}");
+        }
+    }
+
+    #[test]
+    fn older_turn_end_reasons_get_their_present_form() {
+        let end = |reason: &str| alone("turn/end", &format!(r#"{{"turn":1,"reason":{reason}}}"#), "");
+        for (old, new) in [
+            (r#"{"kind":"aborted"}"#, r#"{"kind":"aborted","reason":{"kind":"legacy"}}"#),
+            (r#"{"kind":"disposed"}"#, r#"{"kind":"aborted","reason":{"kind":"disposed"}}"#),
+            (
+                r#"{"kind":"error","step":0,"failure":{"message":"m","code":"c","status":5e2}}"#,
+                r#"{"kind":"error","error":{"message":"m","code":"c","status":5e2}}"#,
+            ),
+            (
+                r#"{"kind":"error","step":1,"message":"m"}"#,
+                r#"{"kind":"error","error":{"message":"m","code":"UNKNOWN"}}"#,
+            ),
+            (
+                r#"{"kind":"error","step":1,"message":"m","code":"C"}"#,
+                r#"{"kind":"error","error":{"message":"m","code":"C"}}"#,
+            ),
+            (r#"{"kind":"error","error":null,"x":1}"#, r#"{"kind":"error","error":null,"x":1}"#),
+            (r#"{"kind":"acme","x":1}"#, r#"{"kind":"acme","x":1}"#),
+        ] {
+            assert_eq!(end(old), Ok(format!(r#"turn/end {{"turn":1,"reason":{new}}}"#)), "{old}");
+        }
+        for malformed in [
+            r#"{"kind":"aborted","x":1}"#,
+            r#"{"kind":"disposed","reason":{}}"#,
+            r#"{"kind":"error"}"#,
+            r#"{"kind":"error","step":-1,"message":"m"}"#,
+            r#"{"kind":"error","step":1,"message":"m","code":5}"#,
+            r#"{"kind":"error","step":1,"message":"m","x":5}"#,
+            r#"{"kind":"error","step":1,"failure":{"message":"m"}}"#,
+            r#"{"kind":"error","step":1,"failure":{"message":"m","code":"c","x":1}}"#,
+        ] {
+            assert_eq!(end(malformed), Err("turn-end-older-reason"), "{malformed}");
+        }
+    }
+
+    #[test]
+    fn steering_becomes_a_user_message() {
+        let steer = |data: &str, more: &str| alone("steering/message", data, more);
+        let whole = r#"{"id":"m","role":"user","content":[1.0],"source":{"kind":"user"}}"#;
+        assert_eq!(
+            steer(&format!(r#"{{"turn":-3,"message":{whole}}}"#), APPEND),
+            Ok(format!("user/message {whole}"))
+        );
+        let identified = r#"user/message {"content":[],"source":{"kind":"user"},"id":"legacy-message:s \"1\":0","role":"user"}"#;
+        let bare = r#""content":[],"source":{"kind":"user"}"#;
+        assert_eq!(steer(&format!(r#"{{"turn":1,{bare}}}"#), APPEND), Ok(identified.into()));
+        assert_eq!(steer(&format!(r#"{{"turn":1,"message":{{{bare}}}}}"#), APPEND), Ok(identified.into()));
+        assert_eq!(steer(&format!(r#"{{"turn":1,"message":{whole}}}"#), ""), Err("surface-marker"));
+        for malformed in
+            ["null", r#"{"turn":1.5,"message":{}}"#, r#"{"turn":1,"message":[]}"#, r#"{"message":{}}"#]
+        {
+            assert_eq!(steer(malformed, APPEND), Err("steering-members"), "{malformed}");
+        }
+        assert_eq!(steer(&format!(r#"{{"turn":1,{bare},"x":1}}"#), APPEND), Err("steering-members"));
+    }
+
+    #[test]
+    fn messages_get_an_identity() {
+        assert_eq!(
+            alone("user/message", r#"{"content":[],"source":{"kind":"user"},"x":-1.50}"#, APPEND),
+            Ok(r#"user/message {"content":[],"source":{"kind":"user"},"x":-1.50,"id":"legacy-message:s \"1\":0","role":"user"}"#.into())
+        );
+        assert_eq!(
+            alone("user/message", r#"{"content":[],"source":{"kind":"user"},"role":"user"}"#, APPEND),
+            Err("message-id")
+        );
+        assert_eq!(
+            alone(
+                "assistant/message",
+                r#"{"turn":1,"content":["x"],"provenance":{"provider":"p","kind":"x","model":"m"},"usage":{}}"#,
+                APPEND
+            ),
+            Ok(concat!(
+                r#"assistant/message {"turn":1,"usage":{},"message":{"id":"legacy-message:s \"1\":0","role":"assistant","#,
+                r#""content":["x"],"source":{"provider":"p","model":"m","kind":"model"}}}"#
+            )
+            .into())
+        );
+        assert_eq!(
+            alone("assistant/message", r#"{"content":[],"provenance":null}"#, APPEND),
+            Err("model-source")
+        );
+    }
+
+    #[test]
+    fn a_result_gets_the_identity_of_what_it_replaces() {
+        let old = r#"{"turn":1,"step":1,"callId":"c","content":[],"isError":false}"#;
+        let block = r#"[{"type":"tool-result","toolCallId":"c","content":[],"isError":false}]"#;
+        let new = |id: &str| {
+            format!(
+                r#"tool/result {{"turn":1,"step":1,"message":{{"id":"{id}","role":"user","content":{block},"source":{{"kind":"tool","callId":"c"}}}}}}"#
+            )
+        };
+        let mut session = Session::of(&[USER]);
+        assert_eq!(import(&mut session, "tool/result", old, APPEND), Ok(new(r#"legacy-message:s \"1\":1"#)));
+        let replace = |seq: u64| {
+            format!(r#","surfaceOp":{{"op":"replace","start":{seq},"end":{seq}}},"sourceEventSeqs":[{seq}]"#)
+        };
+        assert_eq!(
+            import(&mut session, "tool/result", old, &replace(1)),
+            Ok(new(r#"legacy-message:s \"1\":1"#)),
+            "the id goes on"
+        );
+        assert_eq!(import(&mut session, "tool/result", old, &replace(7)), Err("replaced-message-id"));
+    }
+
+    #[test]
+    fn values_that_stay_keep_their_bytes() {
+        let data = r#"{ "content" : [ 1.0 , "\u0061\ud800" ] , "source":{"kind":"user","n":9007199254740993}, "z" : -0.0 }"#;
+        let new = alone("user/message", data, APPEND).unwrap();
+        for kept in [r#"[ 1.0 , "\u0061\ud800" ]"#, "9007199254740993", "-0.0"] {
+            assert!(new.contains(kept), "{kept} in {new}");
+        }
+    }
+}

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use super::json::Digest;
-use super::model::{Origin, Placement, Provenance, SessionState, SurfaceOp};
+use super::model::{Placement, SessionState, SurfaceOp};
 use super::verdict::{Refusal, RefusalKind};
 use super::vocabulary::is_surface_type;
 use crate::ids::Seq;
@@ -59,36 +59,21 @@ fn replaced(state: &dyn SessionState, start: Seq, end: Seq) -> Result<Range<usiz
     Ok(first..last + 1)
 }
 
-/// Provenance as a plain list. Pairs are an import's business: each runs forward and ends before the event, and the
-/// list that they expand to is strictly increasing, so it has at most as many members as there are earlier events
-/// (spec section 20).
-pub(super) fn plain_list<'a>(
-    sources: Provenance<'a>,
-    own: Seq,
-    origin: Origin,
-) -> Result<Cow<'a, [Seq]>, Refusal> {
-    let ranges = match sources {
-        Provenance::List(list) => return Ok(list),
-        Provenance::Ranges(ranges) => ranges,
-    };
-    if origin != Origin::Import {
-        return Err(refuse_range(
-            "range-origin",
-            "ranges in sourceEventSeqs are read on import only".to_owned(),
-        ));
-    }
+/// Ranges written out: each runs forward and ends before the event, and the list that they make is strictly increasing,
+/// so it has at most as many members as there are earlier events (spec section 20).
+pub(super) fn expanded(ranges: &[(Seq, Seq)], own: Seq) -> Result<Vec<Seq>, Refusal> {
     let mut next = Seq::new(0);
-    for &(start, end) in &ranges {
+    for &(start, end) in ranges {
         if start > end || end >= own || start < next {
             let message = format!(
                 "the range [{start}, {end}] in sourceEventSeqs runs backwards, is out of order or does not end before the event"
             );
-            return Err(refuse_range("range-order", message));
+            return Err(Refusal::new(RefusalKind::RangeProvenance, "range-order", message));
         }
         next = end.next();
     }
     let seqs = ranges.iter().flat_map(|(start, end)| start.get()..=end.get()).map(Seq::new);
-    Ok(Cow::Owned(seqs.collect()))
+    Ok(seqs.collect())
 }
 
 /// Sources: not empty except on an `assistant/message`, no duplicates, all earlier than the event, and of a replacement
@@ -207,6 +192,120 @@ fn refuse_source(rule: &'static str, message: String) -> Refusal {
     Refusal::new(RefusalKind::Provenance, rule, message)
 }
 
-fn refuse_range(rule: &'static str, message: String) -> Refusal {
-    Refusal::new(RefusalKind::RangeProvenance, rule, message)
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{ASSISTANT, RESULT, Session, USER};
+    use super::*;
+
+    fn seqs(list: &[u64]) -> Vec<Seq> {
+        list.iter().copied().map(Seq::new).collect()
+    }
+
+    fn place_in(surface: &[u32], start: u64, end: u64) -> Result<Placement, &'static str> {
+        let session = Session { surface: surface.to_vec(), ..Session::default() };
+        let op = SurfaceOp::Replace { start: Seq::new(start), end: Seq::new(end) };
+        place(&session, "user/message", Some(op), true).map_err(|refusal| refusal.rule)
+    }
+
+    #[test]
+    fn ranges_are_judged_by_position() {
+        let surface = [1, 9, 4, 6];
+        assert_eq!(place_in(&surface, 9, 4), Ok(Placement::Replace(1..3)));
+        assert_eq!(place_in(&surface, 6, 6), Ok(Placement::Replace(3..4)));
+        assert_eq!(place_in(&surface, 4, 9), Err("replace-order"));
+        assert_eq!(place_in(&surface, 2, 4), Err("replace-range"));
+        assert_eq!(place_in(&surface, 1, 4 + (1 << 32)), Err("replace-range"));
+    }
+
+    #[test]
+    fn markers_belong_to_surface_types() {
+        let rule = |name, op, sources| {
+            place(&Session::default(), name, op, sources).map_or_else(|refusal| refusal.rule, |_| "")
+        };
+        for name in ["user/message", "assistant/message", "tool/result"] {
+            assert_eq!(rule(name, None, false), "surface-marker");
+            assert_eq!(rule(name, Some(SurfaceOp::Append), false), "");
+        }
+        assert_eq!(rule("todo/write", None, false), "");
+        assert_eq!(rule("todo/write", Some(SurfaceOp::Append), false), "log-only");
+        assert_eq!(rule("todo/write", None, true), "log-only");
+    }
+
+    #[test]
+    fn faults_of_sources_come_in_order() {
+        let rule = |name, list: &[u64]| {
+            let verdict =
+                check_sources(&Session::default(), name, Seq::new(10), Some(&seqs(list)), &Placement::Append);
+            verdict.map_or_else(|refusal| refusal.rule, |()| "")
+        };
+        assert_eq!(rule("user/message", &[]), "sources-empty");
+        assert_eq!(rule("assistant/message", &[]), "");
+        assert_eq!(rule("user/message", &[12, 3, 12]), "sources-distinct");
+        assert_eq!(rule("user/message", &[3, 10]), "sources-earlier");
+        assert_eq!(rule("user/message", &[9, 3, 7]), "");
+        assert_eq!(rule("user/message", &[u64::MAX]), "sources-earlier");
+    }
+
+    #[test]
+    fn every_shadowed_node_is_cited() {
+        let verdict = |sources: &[u64], shadowed: &[u32]| {
+            cites_all(&ascending(&seqs(sources)), shadowed).map_err(|refusal| refusal.message)
+        };
+        assert_eq!(verdict(&[40, 41, 1, 3, 5], &[1, 3, 5]), Ok(()));
+        assert_eq!(verdict(&[1, 3, 5, 40], &[40, 1, 5, 3]), Ok(()));
+        assert_eq!(verdict(&[], &[]), Ok(()));
+        let message = verdict(&[1, 5], &[40, 1, 3]).unwrap_err();
+        assert!(message.ends_with("missing 2: seq 40, 3"), "{message}");
+        let message = verdict(&[], &(0..100).collect::<Vec<_>>()).unwrap_err();
+        assert!(message.ends_with("missing 100: seq 0, 1, 2, 3, 4, 5, 6, 7"), "{message}");
+    }
+
+    #[test]
+    fn the_search_agrees_with_a_plain_one_from_any_start() {
+        let sources = seqs(&[2, 3, 5, 8, 13, 21, 34, 55, 89]);
+        for from in 0..=sources.len() {
+            for node in (0..100).map(Seq::new) {
+                let plain = sources.iter().position(|s| *s >= node).unwrap_or(sources.len());
+                assert_eq!(lower_bound(&sources, from, node), plain, "{from} {node}");
+            }
+        }
+    }
+
+    #[test]
+    fn hostile_orders_stay_far_from_quadratic() {
+        let n = 1 << 19;
+        let sources: Vec<Seq> = (0..n).rev().map(Seq::new).collect();
+        // Low and high nodes in turns: each lookup jumps across the list.
+        let shadowed: Vec<u32> = (0..1 << 18).flat_map(|i| [i, (1 << 19) - 1 - i]).collect();
+        assert_eq!(cites_all(&ascending(&sources), &shadowed), Ok(()));
+    }
+
+    #[test]
+    fn ranges_expand_to_increasing_earlier_seqs() {
+        let expand = |pairs: &[(u64, u64)]| {
+            let pairs: Vec<_> = pairs.iter().map(|(a, b)| (Seq::new(*a), Seq::new(*b))).collect();
+            expanded(&pairs, Seq::new(20)).map_err(|refusal| refusal.rule)
+        };
+        assert_eq!(expand(&[(3, 5), (6, 6), (19, 19)]), Ok(seqs(&[3, 4, 5, 6, 19])));
+        assert_eq!(expand(&[(5, 3)]), Err("range-order"));
+        assert_eq!(expand(&[(3, 5), (5, 6)]), Err("range-order"));
+        assert_eq!(expand(&[(7, 8), (3, 4)]), Err("range-order"));
+        assert_eq!(expand(&[(3, 20)]), Err("range-order"));
+        assert_eq!(expand(&[(0, u64::MAX)]), Err("range-order"));
+    }
+
+    #[test]
+    fn a_rewrite_keeps_all_but_the_content() {
+        let session = Session::of(&[USER, ASSISTANT, RESULT]);
+        let rule = |range: Range<usize>, digest| {
+            check_rewrite(&session, &Placement::Replace(range), digest)
+                .map_or_else(|refusal| refusal.rule, |()| "")
+        };
+        let digest = session.rewrite_digest(Seq::new(2));
+        assert_eq!(rule(2..3, digest), "");
+        assert_eq!(rule(2..3, Some(7)), "rewrite-content");
+        assert_eq!(rule(1..2, digest), "rewrite-result");
+        assert_eq!(rule(1..3, digest), "rewrite-one-node");
+        assert_eq!(check_rewrite(&session, &Placement::Append, None), Ok(()));
+    }
 }

@@ -53,6 +53,12 @@ impl<'a> From<&'a str> for JsonString<'a> {
     }
 }
 
+impl From<String> for JsonString<'_> {
+    fn from(text: String) -> Self {
+        Self(Cow::Owned(text.into_bytes()))
+    }
+}
+
 impl PartialEq<str> for JsonString<'_> {
     fn eq(&self, other: &str) -> bool {
         *self.0 == *other.as_bytes()
