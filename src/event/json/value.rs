@@ -54,6 +54,11 @@ impl<'a> Value<'a> {
         Self { text: text.trim_matches([' ', '\t', '\n', '\r']) }
     }
 
+    /// The value that is all of `text`, with no white space around it.
+    pub(super) fn exact(text: &'a str) -> Self {
+        Self { text }
+    }
+
     /// The text of the value.
     #[must_use]
     pub fn raw(&self) -> &'a str {
