@@ -8,5 +8,4 @@ mod publish;
 mod session;
 
 pub use jsonl::{JsonlFormat, JsonlWriter};
-pub use publish::{publish_file, session_directory};
 pub use session::{export_session, export_session_to, write_session};
