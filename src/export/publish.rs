@@ -23,7 +23,7 @@ const NAMES_TRIED_MAX: u32 = 1 << 16;
 /// [`ErrorKind::Invalid`] for an empty id, [`ErrorKind::Conflict`] where something else than a directory
 /// has the name or a log of the session lies there already, in either format; [`ErrorKind::Io`] and whatever
 /// `write` answers.
-pub fn publish_session(
+pub(super) fn publish_session(
     root: &Path,
     format: JsonlFormat,
     packed: bool,
@@ -64,7 +64,7 @@ fn session_directory(root: &Path, header: &SessionHeader) -> Result<PathBuf> {
 ///
 /// [`ErrorKind::Conflict`] when `path` exists by the time the log is whole, [`ErrorKind::Io`], and whatever
 /// `write` answers.
-pub fn publish_file(
+pub(super) fn publish_file(
     path: &Path,
     format: JsonlFormat,
     packed: bool,

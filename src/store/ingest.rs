@@ -75,6 +75,7 @@ impl Ingest {
         if !self.extends {
             self.publish()?;
         }
+        self.session.lock()?.settle()?;
         Ok(self.session)
     }
 

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use sessionlog::event::SessionHeader;
 use sessionlog::storage::MemoryStorage;
-use sessionlog::{
-    AppendOptions, Cancel, Draft, Durability, ErrorKind, Seq, SessionCondition, Store, StoreOptions,
-};
+use sessionlog::{AppendOptions, Cancel, Draft, Durability, ErrorKind, Seq, SessionCondition, Store};
+
+use crate::support::{lines, memory_store, open, options};
 
 fn store(storage: &MemoryStorage) -> Store {
     open(Arc::new(storage.clone()))

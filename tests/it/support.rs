@@ -7,7 +7,7 @@ use sessionlog::storage::{MemoryStorage, Storage};
 use sessionlog::{Seq, Session, Store, StoreOptions};
 
 /// The shared data, or `None` with a visible message where it is absent. Under CI it must be there.
-pub fn shared() -> Option<PathBuf> {
+pub(crate) fn shared() -> Option<PathBuf> {
     let path = std::env::var_os("SESSIONLOG_SHARED")
         .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared"), PathBuf::from);
     if path.join("data").is_dir() {
@@ -19,20 +19,20 @@ pub fn shared() -> Option<PathBuf> {
 }
 
 /// Options of a store that is the same in every run.
-pub fn options() -> StoreOptions {
+pub(crate) fn options() -> StoreOptions {
     StoreOptions::new().background(false).clock(Arc::new(|| 1_000)).store_id([7; 16])
 }
 
-pub fn open(storage: Arc<dyn Storage>) -> Store {
+pub(crate) fn open(storage: Arc<dyn Storage>) -> Store {
     options().open_storage(storage).unwrap()
 }
 
-pub fn memory_store() -> Store {
+pub(crate) fn memory_store() -> Store {
     open(Arc::new(MemoryStorage::new()))
 }
 
 /// The events of a session as JSON lines.
-pub fn lines(session: &Session) -> Vec<String> {
+pub(crate) fn lines(session: &Session) -> Vec<String> {
     let mut lines = Vec::new();
     session
         .for_each(Seq::new(0)..Seq::new(u64::MAX), &mut |event| {
