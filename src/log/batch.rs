@@ -43,6 +43,12 @@ impl Batch {
         Self::default()
     }
 
+    /// An empty batch with room for frames of so many bytes.
+    #[must_use]
+    pub fn with_capacity(bytes: usize) -> Self {
+        Self { bytes: Vec::with_capacity(bytes), last: None }
+    }
+
     /// Bytes that the batch takes in the log.
     #[must_use]
     pub fn len(&self) -> u64 {
@@ -70,7 +76,8 @@ impl Batch {
     /// After an error the batch is as before.
     ///
     /// # Errors
-    /// Those of `write`; [`ErrorKind::Limit`] if the frame or the batch becomes too large.
+    /// Those of `write`; [`ErrorKind::Limit`] if the frame or the batch becomes too large; [`ErrorKind::Invalid`] for a group or
+    /// end frame, which only the log writes.
     pub fn push_with(
         &mut self,
         draft: FrameDraft,
@@ -86,6 +93,12 @@ impl Batch {
     }
 
     fn finish_frame(&mut self, at: usize, draft: FrameDraft) -> Result<()> {
+        if draft.kind.is_structural() {
+            return Err(Error::new(
+                ErrorKind::Invalid,
+                "encode batch: only the log writes group and end frames",
+            ));
+        }
         let payload = self.bytes.get(at + FRAME_HEADER_BYTES..).unwrap_or_default();
         let payload_bytes = u32::try_from(payload.len())
             .ok()
@@ -160,6 +173,9 @@ mod tests {
             Err(Error::new(ErrorKind::Invalid, "encode event: no"))
         });
         assert_eq!(refused.unwrap_err().kind(), ErrorKind::Invalid);
+        assert_eq!(batch.bytes, before);
+        let end = FrameDraft { kind: FrameKind::END, ..DRAFT };
+        assert_eq!(batch.push(end, b"").unwrap_err().kind(), ErrorKind::Invalid);
         assert_eq!(batch.bytes, before);
     }
 }

@@ -22,6 +22,9 @@ use super::writer::Writer;
 use crate::ids::Position;
 use crate::{Error, ErrorKind, Result, limits};
 
+/// A group's vector with more room than for so many batches is not kept.
+const GROUP_RECYCLED_MAX: usize = 1024;
+
 pub(super) struct Committer {
     queue: Mutex<Queue>,
     /// Callers that found the queue full.
@@ -56,6 +59,8 @@ struct Queue {
     leading: bool,
     waiting_for_room: u32,
     closed: Option<Failure>,
+    /// An empty vector whose room the next group uses.
+    recycled: Vec<Entry>,
     background: BackgroundOrders,
 }
 
@@ -200,34 +205,38 @@ impl Committer {
     pub(super) fn lead(&self) {
         loop {
             let mut queue = self.queue.lock();
-            let group = mem::take(&mut queue.entries);
+            let recycled = mem::take(&mut queue.recycled);
+            let mut group = mem::replace(&mut queue.entries, recycled);
             queue.bytes = 0;
             if queue.waiting_for_room > 0 {
                 self.room.notify_all();
             }
             drop(queue);
-            let (group, result) = self.commit(group);
+            let result = self.commit(&mut group);
             let lead_again = result.is_ok() && self.pass_leadership();
             if result.is_err() {
                 self.give_up(true);
             }
-            serve(group, result.err().as_ref());
+            serve(&mut group, result.err().as_ref());
+            if group.capacity() <= GROUP_RECYCLED_MAX {
+                self.queue.lock().recycled = group;
+            }
             if !lead_again {
                 return;
             }
         }
     }
 
-    fn commit(&self, mut group: Vec<Entry>) -> (Vec<Entry>, Result<(), Failure>) {
+    fn commit(&self, group: &mut [Entry]) -> Result<(), Failure> {
         let mut writer = self.writer.lock();
-        let result = writer.commit(&mut group).map_err(Failure::new);
+        let result = writer.commit(group).map_err(Failure::new);
         let due = result.is_ok() && writer.maintenance_due();
         *self.synced_through.lock() = writer.synced_through();
         drop(writer);
         if due {
             self.call_background(&mut self.queue.lock(), |orders| orders.maintain = true);
         }
-        (group, result)
+        result
     }
 
     /// Finds the next leader among those who want something; answers whether it is the caller.
@@ -264,10 +273,10 @@ impl Committer {
         }
         queue.leading = false;
         queue.bytes = 0;
-        let rest = mem::take(&mut queue.entries);
+        let mut rest = mem::take(&mut queue.entries);
         self.room.notify_all();
         drop(queue);
-        serve(rest, Some(&Failure::closed()));
+        serve(&mut rest, Some(&Failure::closed()));
     }
 
     /// Runs the upkeep that is due: zeroes space ahead of the next commits, syncs a large backlog of buffered batches,
@@ -396,8 +405,8 @@ impl StdError for SharedCause {
     }
 }
 
-fn serve(group: Vec<Entry>, failure: Option<&Failure>) {
-    for entry in group {
+fn serve(group: &mut Vec<Entry>, failure: Option<&Failure>) {
+    for entry in group.drain(..) {
         let outcome = match (failure, entry.committed) {
             (None, Some(committed)) => Ok(committed),
             (Some(failure), _) => Err(failure.clone()),

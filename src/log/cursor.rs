@@ -100,11 +100,10 @@ impl Cursor {
                 Some(end) => end.offset,
                 None => self.survey()?.valid_end,
             };
-            if end < self.at {
+            if end < self.at && self.at > HEADER_BYTES {
                 return Ok(Walked::TooFar);
             }
-            self.current.scanner.forget()?;
-            self.visit_to(end, visitor)?;
+            self.visit_to(end.max(self.at), visitor)?;
             self.segments.set_end(self.current.segment, end);
             self.current = next;
             self.enter(visitor)?;
@@ -128,8 +127,6 @@ impl Cursor {
     pub(super) fn visit_to(&mut self, end: u64, visitor: &mut dyn Visitor) -> Result<()> {
         if self.current.header.is_some() {
             self.current.scanner.scan(self.at, end, visitor)?;
-        } else if self.at < end {
-            self.report_header(end, visitor);
         }
         self.at = end;
         Ok(())
@@ -144,7 +141,10 @@ impl Cursor {
     fn enter(&mut self, visitor: &mut dyn Visitor) -> Result<()> {
         self.at = 0;
         self.synced = 0;
-        let Some(header) = self.current.header else { return Ok(()) };
+        let Some(header) = self.current.header else {
+            self.report_header(self.current.scanner.file_bytes(), visitor);
+            return Ok(());
+        };
         if self.epoch_max == WriterEpoch::new(0) {
             self.store_id = header.store_id;
         }

@@ -168,8 +168,10 @@ impl Scanner {
     }
 
     /// Visits the batches between two frame boundaries, everything between which counts: what is not right is damage.
+    /// Reads afresh: a live writer may have completed what an earlier look saw half written.
     // Format: section 7.
     pub(super) fn scan(&mut self, from: u64, to: u64, visitor: &mut dyn Visitor) -> Result<()> {
+        self.forget()?;
         let mut at = from;
         let mut batch = None;
         let mut loads = self.window.loads;

@@ -175,7 +175,7 @@ impl Writer {
             let group_bytes = if active.in_group { 0 } else { FRAME_BYTES };
             let needed = active.written + group_bytes + batch_bytes + FRAME_BYTES;
             // A batch too large for any segment gets one of its own.
-            if needed > self.parts.segment_bytes_max && active.written > HEADER_BYTES + group_bytes {
+            if needed > self.parts.segment_bytes_max && active.written > HEADER_BYTES {
                 self.end_segment()?;
             }
         }

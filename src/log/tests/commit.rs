@@ -277,3 +277,49 @@ fn block_on<F: Future>(future: F) -> F::Output {
         }
     }
 }
+
+#[test]
+fn many_may_wait_for_one_completion() {
+    let storage = TestStorage::new();
+    let (log, _) = open(&storage);
+    for tag in 0..50 {
+        let completion = log.enqueue(batch(tag..tag + 1), Synced);
+        let answers: Vec<_> = thread::scope(|scope| {
+            let waiting: Vec<_> = (0..4).map(|_| scope.spawn(|| completion.wait().unwrap())).collect();
+            waiting.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        assert!(answers.iter().all(|committed| *committed == answers[0]));
+    }
+}
+
+#[test]
+fn waiting_awaiting_and_dropping_mix_without_anyone_being_forgotten() {
+    for background in [false, true] {
+        let storage = TestStorage::new();
+        let options = LogOptions { background, ..options() };
+        let log = Log::open(dyn_storage(&storage), options, &mut Seen::default()).unwrap();
+        thread::scope(|scope| {
+            for first in (0..8_u64).map(|thread| thread * 1000) {
+                let log = &log;
+                scope.spawn(move || {
+                    let mut kept = Vec::new();
+                    for tag in first..first + 200 {
+                        let completion =
+                            log.enqueue(batch(tag..tag + 1), if tag % 2 == 0 { Synced } else { Buffered });
+                        match (tag * 2_654_435_761) >> 3 & 7 {
+                            0..=2 => drop(completion.wait().unwrap()),
+                            3..=5 => drop(block_on(completion).unwrap()),
+                            6 => drop(completion),
+                            _ => kept.push(completion),
+                        }
+                    }
+                    assert!(kept.into_iter().all(|completion| completion.wait().is_ok()));
+                });
+            }
+        });
+        log.close().unwrap();
+        let mut tags = read(&storage.after_power_cut()).tags();
+        tags.sort_unstable();
+        assert_eq!(tags, (0..8).flat_map(|thread| thread * 1000..thread * 1000 + 200).collect::<Vec<_>>());
+    }
+}

@@ -1,8 +1,8 @@
 //! Reading by position, and readers beside a writer.
 
 use crate::ErrorKind;
-use crate::format::FrameKind;
-use crate::ids::Position;
+use crate::format::{FRAME_HEADER_BYTES, FrameKind, FramePlace, seal_frames};
+use crate::ids::{Position, SegmentId, WriterEpoch};
 use crate::log::Durability::{Buffered, Synced};
 use crate::log::testing::*;
 use crate::log::{Batch, Frame, FrameDraft, Log, LogOptions, LogReader, Refreshed};
@@ -115,4 +115,57 @@ fn missing_foreign_and_temporary_files_are_told_apart() {
     assert_eq!(error.kind(), ErrorKind::Corrupt);
     storage.put(&name(2), storage.bytes(&name(1)));
     assert_eq!(open_error(&storage, options()).kind(), ErrorKind::Corrupt);
+}
+
+#[test]
+fn a_reader_in_a_thread_sees_every_batch_once_in_order_and_no_damage() {
+    let storage = TestStorage::new();
+    let (log, _) = open(&storage);
+    let mut seen = Seen::default();
+    let mut reader = LogReader::open(dyn_storage(&storage), &mut seen).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for first in (0..6000).step_by(3) {
+                append(&log, first..first + 3, if first % 4 == 0 { Synced } else { Buffered });
+                log.maintain().unwrap();
+            }
+        });
+        while seen.frames.len() < 6000 {
+            assert_eq!(reader.refresh(&mut seen).unwrap(), Refreshed::Current);
+        }
+    });
+    seen.check();
+    assert_eq!((seen.tags(), seen.damages.len()), ((0..6000).collect(), 0));
+}
+
+#[test]
+fn frames_of_a_newer_release_are_refused_unless_they_may_be_skipped() {
+    for (kind, refused) in [(7, true), (127, true), (200, false)] {
+        let (storage, ends) = killed();
+        let mut bytes = storage.bytes(&name(1));
+        // The last batch has one frame, directly before its end.
+        let at = usize::try_from(ends[4].offset).unwrap()
+            - FRAME_HEADER_BYTES
+            - payload(8).len().next_multiple_of(8);
+        bytes[at] = kind;
+        let place = FramePlace {
+            segment: SegmentId::new(1),
+            epoch: WriterEpoch::new(1),
+            offset: u64::try_from(at).unwrap(),
+        };
+        seal_frames(&mut bytes[at..], place);
+        storage.put(&name(1), bytes);
+        let read = LogReader::open(dyn_storage(&storage), &mut Seen::default());
+        let mut seen = Seen::default();
+        let opened = Log::open(dyn_storage(&storage), options(), &mut seen);
+        if refused {
+            assert_eq!(read.unwrap_err().kind(), ErrorKind::Unsupported);
+            assert_eq!(opened.unwrap_err().kind(), ErrorKind::Unsupported);
+        } else {
+            read.unwrap();
+            opened.unwrap();
+            seen.check();
+            assert_eq!(seen.frames[8].1.kind.get(), 200);
+        }
+    }
 }

@@ -240,3 +240,16 @@ fn any_bytes_behind_a_sound_header_are_read_without_panic() {
         assert!(seen.frames.iter().all(|(at, ..)| at.segment.get() > 1 || at.offset < end));
     }
 }
+
+#[test]
+fn an_emptied_newest_segment_is_damage_that_a_writer_passes() {
+    let (storage, _) = closed();
+    storage.put(&name(2), Vec::new());
+    for _ in 0..2 {
+        let (log, seen) = open(&storage);
+        assert_eq!((seen.tags(), seen.damages.len()), ((0..9).collect(), 1));
+        log.close().unwrap();
+    }
+    assert_eq!(storage.names(), [name(1), name(2), name(3)]);
+    assert_eq!(read(&storage).tags(), (0..9).collect::<Vec<_>>());
+}
