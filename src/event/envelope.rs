@@ -18,7 +18,7 @@ use crate::ids::Seq;
 ///
 /// # Errors
 ///
-/// The legacy kinds first, then `not-an-event` for JSON that is no object, `envelope`, `surface-op-shape`, `provenance`
+/// A legacy kind for a malformed record of one (the gate refuses whole ones); `not-an-event` for JSON that is no object, `envelope`, `surface-op-shape`, `provenance`
 /// and `range-provenance`. [`Refusal::seq`] is set where the record has a usable seq.
 pub fn parse_record<'a>(text: &'a str, scan: &Scan) -> Result<Candidate<'a>, Refusal> {
     parse(text, scan, None)
@@ -48,14 +48,14 @@ struct Envelope<'a> {
 }
 
 fn parse<'a>(text: &'a str, scan: &Scan, time_default: Option<i64>) -> Result<Candidate<'a>, Refusal> {
-    // The seq for a refusal, whatever else is wrong with the record.
-    let own_seq = || scan.last_of(text, ["seq"])[0].and_then(natural);
-    if let Some(kind) = legacy_kind(text, scan) {
-        return Err(legacy_refusal(kind, own_seq()));
-    }
-    members(text, scan)
-        .and_then(|envelope| candidate(envelope, time_default))
-        .map_err(|refusal| Refusal { seq: own_seq(), ..refusal })
+    members(text, scan).and_then(|envelope| candidate(envelope, time_default)).map_err(|refusal| {
+        // The seq for the refusal, whatever else is wrong with the record.
+        let seq = scan.last_of(text, ["seq"])[0].and_then(natural);
+        match legacy_kind(text, scan) {
+            Some(kind) => legacy_refusal(kind, seq),
+            None => Refusal { seq, ..refusal },
+        }
+    })
 }
 
 /// Exactly the seven keys (spec section 2.1). Of a repeated key the last wins.
@@ -67,7 +67,8 @@ fn members<'a>(text: &'a str, scan: &Scan) -> Result<Envelope<'a>, Refusal> {
     let mut envelope = Envelope::default();
     for scanned in &scan.members {
         let member = scanned.of(text);
-        let slot = match &*key_name(member.key) {
+        let key = key_name(member.key);
+        let slot = match &*key {
             "type" => &mut envelope.type_name,
             "seq" => &mut envelope.seq,
             "time" => &mut envelope.time,
@@ -214,7 +215,7 @@ fn natural(value: Value<'_>) -> Option<Seq> {
 
 /// The decoded key. A lone surrogate reads as U+FFFD: it names no member either way.
 fn key_name(literal: &str) -> Cow<'_, str> {
-    if literal.contains('\\') {
+    if memchr::memchr(b'\\', literal.as_bytes()).is_some() {
         return Cow::Owned(JsonString::decode(literal).to_lossy().into_owned());
     }
     Cow::Borrowed(literal.get(1..literal.len().saturating_sub(1)).unwrap_or_default())

@@ -42,26 +42,44 @@ impl Depth {
     }
 }
 
-/// The keys of all open objects, innermost last.
+/// The keys of all open objects, innermost last; an empty span stands before the keys of each object.
 pub(super) struct Keys {
-    spans: Stack<(u32, u32), 32>,
-    starts: Stack<u32, 16>,
+    /// The first spans, which is all that ordinary texts need.
+    inline: [(u32, u32); INLINE_KEYS],
+    inline_len: usize,
+    /// All spans, once there were too many.
+    spilled: Vec<(u32, u32)>,
     /// The innermost object had more keys than are kept.
     overflow: bool,
+    /// Some key so far was spelled with escapes, so equal keys may be spelled differently.
+    escaped: bool,
 }
+
+/// Spans that are kept in place.
+const INLINE_KEYS: usize = 32;
+
+/// What stands before the keys of an object.
+const MARK: (u32, u32) = (0, 0);
 
 impl Keys {
     pub(super) fn new() -> Self {
-        Self { spans: Stack::new((0, 0)), starts: Stack::new(0), overflow: false }
+        Self {
+            inline: [MARK; INLINE_KEYS],
+            inline_len: 0,
+            spilled: Vec::new(),
+            overflow: false,
+            escaped: false,
+        }
     }
 
     pub(super) fn open(&mut self) {
-        self.starts.push(u32::try_from(self.spans.len()).unwrap_or(u32::MAX));
+        self.push_span(MARK);
     }
 
-    pub(super) fn push(&mut self, key: (u32, u32)) {
-        if self.spans.len() < OPEN_KEYS_MAX {
-            self.spans.push(key);
+    pub(super) fn push(&mut self, key: (u32, u32), escaped: bool) {
+        self.escaped |= escaped;
+        if self.spilled.len() < OPEN_KEYS_MAX {
+            self.push_span(key);
         } else {
             self.overflow = true;
         }
@@ -69,76 +87,46 @@ impl Keys {
 
     /// Leaves the innermost object; the offset of a key that it has twice.
     pub(super) fn close(&mut self, text: &[u8]) -> Option<u32> {
-        let start = self.starts.pop()? as usize;
-        let spans = self.spans.from_mut(start);
-        let repeated = if std::mem::take(&mut self.overflow) { None } else { repeated_key(spans, text) };
-        self.spans.truncate(start);
+        let all =
+            if self.spilled.is_empty() { &mut self.inline[..self.inline_len] } else { &mut self.spilled[..] };
+        let start = all.iter().rposition(|span| *span == MARK)?;
+        let keys = &mut all[start + 1..];
+        let repeated =
+            if std::mem::take(&mut self.overflow) { None } else { repeated_key(keys, text, self.escaped) };
+        if self.spilled.is_empty() {
+            self.inline_len = start;
+        } else {
+            self.spilled.truncate(start);
+            self.inline_len = 0;
+        }
         repeated
     }
-}
 
-/// Offset of the first key whose like stands before it.
-fn repeated_key(spans: &mut [(u32, u32)], text: &[u8]) -> Option<u32> {
-    let span = |s: &(u32, u32)| &text[s.0 as usize..s.1 as usize];
-    let same = |a: &(u32, u32), b: &(u32, u32)| compare_keys(span(a), span(b)).is_eq();
-    if spans.len() <= 8 {
-        return (1..spans.len()).find(|&i| spans[..i].iter().any(|s| same(s, &spans[i]))).map(|i| spans[i].0);
-    }
-    spans.sort_by(|a, b| compare_keys(span(a), span(b)).then(a.0.cmp(&b.0)));
-    spans.windows(2).filter(|w| same(&w[0], &w[1])).map(|w| w[1].0).min()
-}
-
-/// A stack whose first `N` elements lie in place.
-struct Stack<T, const N: usize> {
-    inline: [T; N],
-    /// Elements in `inline`; all are in `spilled` once that is not empty.
-    inline_len: usize,
-    spilled: Vec<T>,
-}
-
-impl<T: Copy, const N: usize> Stack<T, N> {
-    fn new(blank: T) -> Self {
-        Self { inline: [blank; N], inline_len: 0, spilled: Vec::new() }
-    }
-
-    fn len(&self) -> usize {
-        if self.spilled.is_empty() { self.inline_len } else { self.spilled.len() }
-    }
-
-    fn push(&mut self, element: T) {
+    fn push_span(&mut self, span: (u32, u32)) {
         if self.spilled.is_empty() {
             if let Some(slot) = self.inline.get_mut(self.inline_len) {
-                *slot = element;
+                *slot = span;
                 self.inline_len += 1;
                 return;
             }
             self.spilled.extend_from_slice(&self.inline);
         }
-        self.spilled.push(element);
+        self.spilled.push(span);
     }
+}
 
-    fn pop(&mut self) -> Option<T> {
-        let last = self.len().checked_sub(1)?;
-        let element = self.from_mut(last).first().copied();
-        self.truncate(last);
-        element
+/// Offset of the first key whose like stands before it.
+fn repeated_key(spans: &mut [(u32, u32)], text: &[u8], escaped: bool) -> Option<u32> {
+    let key = |span: (u32, u32)| &text[span.0 as usize..span.1 as usize];
+    let compare = |a, b| if escaped { compare_keys(key(a), key(b)) } else { key(a).cmp(key(b)) };
+    if spans.len() <= 8 {
+        let may_equal = |a: (u32, u32), b: (u32, u32)| escaped || a.1 - a.0 == b.1 - b.0;
+        let same = |a, b| may_equal(a, b) && compare(a, b).is_eq();
+        let repeats = |i: usize| spans[..i].iter().any(|earlier| same(*earlier, spans[i]));
+        return (1..spans.len()).find(|i| repeats(*i)).map(|i| spans[i].0);
     }
-
-    /// The elements from `start` on.
-    fn from_mut(&mut self, start: usize) -> &mut [T] {
-        let all =
-            if self.spilled.is_empty() { &mut self.inline[..self.inline_len] } else { &mut self.spilled[..] };
-        all.get_mut(start..).unwrap_or_default()
-    }
-
-    fn truncate(&mut self, len: usize) {
-        if len > 0 && !self.spilled.is_empty() {
-            self.spilled.truncate(len);
-        } else {
-            self.spilled.clear();
-            self.inline_len = self.inline_len.min(len);
-        }
-    }
+    spans.sort_by(|a, b| compare(*a, *b).then(a.0.cmp(&b.0)));
+    spans.windows(2).filter(|w| compare(w[0], w[1]).is_eq()).map(|w| w[1].0).min()
 }
 
 #[cfg(test)]
@@ -146,20 +134,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stack_behaves_as_a_vector_across_its_border() {
-        let mut stack = Stack::<u32, 4>::new(0);
-        let mut model = Vec::new();
-        for round in 0..40_u32 {
-            for i in 0..round % 9 {
-                stack.push(round * 10 + i);
-                model.push(round * 10 + i);
-            }
-            assert_eq!(stack.from_mut(0), model);
-            let keep = model.len() / 2;
-            stack.truncate(keep);
-            model.truncate(keep);
-            assert_eq!((stack.pop(), stack.len()), (model.pop(), model.len()));
+    fn keys_belong_to_their_object_across_the_border_of_the_inline_part() {
+        // Objects in objects, four keys each, two spelled alike in every fifth object.
+        let text: String = (0..200)
+            .map(|i| format!("\"a\"\"bb\"\"ccc\"\"{}\"", if i % 5 == 0 { "a" } else { "d" }))
+            .collect();
+        let span = |at: usize, len: usize| (u32::try_from(at).unwrap(), u32::try_from(at + len).unwrap());
+        let mut keys = Keys::new();
+        for object in (0..200).map(|i| i * 15) {
+            keys.open();
+            [(0, 3), (3, 4), (7, 5), (12, 3)]
+                .iter()
+                .for_each(|(at, len)| keys.push(span(object + at, *len), false));
         }
+        for i in (0..200_u32).rev() {
+            let expected = (i % 5 == 0).then_some(i * 15 + 12);
+            assert_eq!(keys.close(text.as_bytes()), expected, "object {i}");
+        }
+        assert_eq!(keys.close(b""), None);
     }
 
     #[test]

@@ -218,7 +218,7 @@ impl<'a> Scanner<'a> {
                     }
                     self.close();
                 }
-                Some(b'"') => self.string()?,
+                Some(b'"') => drop(self.string()?),
                 Some(b'-' | b'0'..=b'9') => self.number()?,
                 Some(b't') => self.literal(b"true")?,
                 Some(b'f') => self.literal(b"false")?,
@@ -275,9 +275,9 @@ impl<'a> Scanner<'a> {
             return Err(self.misfit());
         }
         let start = self.at;
-        self.string()?;
+        let escaped = self.string()?;
         let key = (offset(start), offset(self.at));
-        self.keys.push(key);
+        self.keys.push(key, escaped);
         self.space();
         if self.peek() != Some(b':') {
             return Err(self.misfit());
@@ -287,18 +287,21 @@ impl<'a> Scanner<'a> {
         Ok(key)
     }
 
-    fn string(&mut self) -> Result<(), Fault> {
+    /// A string; `true` if it holds escapes.
+    fn string(&mut self) -> Result<bool, Fault> {
         self.at += 1;
+        let mut escaped = false;
         loop {
             self.at = plain_end(self.bytes, self.at);
             match self.peek() {
                 Some(b'"') => {
                     self.at += 1;
-                    return Ok(());
+                    return Ok(escaped);
                 }
                 Some(b'\\') => self.escape()?,
                 _ => return Err(self.misfit()),
             }
+            escaped = true;
         }
     }
 
@@ -389,6 +392,9 @@ impl<'a> Scanner<'a> {
 
     fn space(&mut self) {
         while let Some(b) = self.peek() {
+            if b > b' ' {
+                return;
+            }
             match b {
                 b' ' | b'\t' => {}
                 b'\n' | b'\r' => note(&mut self.notes.line_break, Some(offset(self.at))),
@@ -448,6 +454,9 @@ fn note(slot: &mut Option<u32>, found: Option<u32>) {
 }
 
 fn merge(into: &mut Notes, from: &Notes) {
+    if *from == Notes::default() {
+        return;
+    }
     note(&mut into.negative_zero, from.negative_zero);
     note(&mut into.unsafe_integer, from.unsafe_integer);
     note(&mut into.non_finite, from.non_finite);

@@ -288,5 +288,7 @@ fn string_end(bytes: &[u8], start: usize) -> usize {
 
 fn literal_is(literal: &str, expected: &str) -> bool {
     let inner = literal.get(1..literal.len().saturating_sub(1)).unwrap_or_default();
-    inner == expected || inner.contains('\\') && JsonString::decode(literal) == *expected
+    // Escapes only lengthen, so an equal literal with escapes is longer.
+    inner == expected
+        || inner.len() > expected.len() && inner.contains('\\') && JsonString::decode(literal) == *expected
 }
