@@ -75,10 +75,8 @@ impl Invariants {
             Some("turn/end inside an open compaction".to_owned())
         } else if self.open_turn.is_none() || integer(data, "turn") != self.open_turn {
             Some("turn/end does not name the open turn".to_owned())
-        } else if let Some(step) = self.open_step {
-            Some(format!("turn/end while step {step} is open"))
         } else {
-            None
+            self.open_step.map(|step| format!("turn/end while step {step} is open"))
         };
         self.open_turn = None;
         self.leave_step();

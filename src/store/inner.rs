@@ -28,7 +28,7 @@ pub(super) struct Inner {
 /// How this process uses the log.
 pub(super) enum Access {
     Write(Log),
-    Read(Mutex<LogReader>),
+    Read(Box<Mutex<LogReader>>),
 }
 
 impl Store {
@@ -47,7 +47,7 @@ impl Store {
     pub(super) fn open_for_reading(storage: Arc<dyn Storage>, options: StoreOptions) -> Result<Self> {
         let mut catalog = Catalog::default();
         let reader = LogReader::open(Arc::clone(&storage), &mut catalog)?;
-        Ok(Self::assemble(storage, Access::Read(Mutex::new(reader)), catalog, options.clock))
+        Ok(Self::assemble(storage, Access::Read(Box::new(Mutex::new(reader))), catalog, options.clock))
     }
 
     fn assemble(storage: Arc<dyn Storage>, log: Access, catalog: Catalog, clock: Clock) -> Self {
