@@ -1,7 +1,6 @@
 //! The judge against the recorded verdicts of the reference and against the expectations of the bug-report cases.
 //!
-//! The data lies beside the checkout, in `../shared` or `$SESSIONLOG_SHARED`; without it these tests say so and
-//! pass.
+//! Without the shared data these tests say so and pass, except under CI.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -10,15 +9,7 @@ use serde_json::{Value, json};
 use sessionlog::event::{Event, RepairKind, SessionState, WarningKind};
 use sessionlog::import::{JudgeOptions, Judgement, Lines, RecordSource, Verdict, ZstdFrames, judge};
 
-fn shared(test: &str) -> Option<PathBuf> {
-    let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared");
-    let root = std::env::var_os("SESSIONLOG_SHARED").map_or_else(beside, PathBuf::from);
-    if !root.is_dir() {
-        eprintln!("skipped {test}: no shared data at {}", root.display());
-        return None;
-    }
-    Some(root)
-}
+use crate::support::shared;
 
 fn judged(path: &Path) -> Judgement {
     judged_from(&mut Lines::new(File::open(path).expect("the log opens")))
@@ -54,7 +45,7 @@ fn generated_logs_are_judged_as_the_reference_does() {
 /// `logs/NNN-name.jsonl` is `*/log-NNN/session.jsonl.zstd`.
 #[test]
 fn zstd_logs_are_judged_as_their_plain_twins() {
-    let Some(data) = shared("zstd").map(|root| root.join("data")) else { return };
+    let Some(data) = shared().map(|root| root.join("data")) else { return };
     let projects = fs::read_dir(data.join("zstd-root")).expect("a directory");
     let projects: Vec<_> = projects.map(|e| e.expect("an entry").path()).collect();
     let plain = files(&data.join("logs"), "jsonl");
@@ -73,7 +64,7 @@ fn zstd_logs_are_judged_as_their_plain_twins() {
 }
 
 fn verdicts(name: &str) {
-    let Some(data) = shared(name).map(|root| root.join("data")) else { return };
+    let Some(data) = shared().map(|root| root.join("data")) else { return };
     let lines = fs::read_to_string(data.join(format!("{name}.verdicts.jsonl"))).expect("verdicts");
     let expected: Vec<Value> = lines.lines().map(|l| serde_json::from_str(l).expect("a verdict")).collect();
     let difference = |e: &Value| {
@@ -133,7 +124,7 @@ fn told_of(type_name: Value, seq: Value, time: Value, data: &Value, sources: Val
 
 #[test]
 fn retired_logs_are_refused_by_the_first_legacy_kind_that_they_hold() {
-    let Some(root) = shared("refused") else { return };
+    let Some(root) = shared() else { return };
     let files = files(&root.join("data/refused"), "jsonl");
     let difference = |path: &PathBuf| {
         let text = fs::read_to_string(path).expect("text");
@@ -152,7 +143,7 @@ fn retired_logs_are_refused_by_the_first_legacy_kind_that_they_hold() {
 /// The recordings hold older shapes, times moved by the recorder, and `{{...}}` where ids were scrubbed.
 #[test]
 fn recorded_logs_give_no_other_warnings_than_true_ones() {
-    let Some(root) = shared("warnings") else { return };
+    let Some(root) = shared() else { return };
     let files = files(&root.join("data/logs"), "jsonl");
     let difference = |path: &PathBuf| {
         let warnings = judged(path).warnings;
@@ -168,7 +159,7 @@ fn recorded_logs_give_no_other_warnings_than_true_ones() {
 
 #[test]
 fn bug_report_cases_are_judged_as_expected() {
-    let Some(root) = shared("cases") else { return };
+    let Some(root) = shared() else { return };
     let files = files(&root.join("cases"), "jsonl");
     let difference = |path: &PathBuf| {
         let expected = fs::read_to_string(path.with_extension("expect.txt")).expect("an expectation");
@@ -197,7 +188,7 @@ fn misses(expected: &str, judgement: &Judgement) -> Option<String> {
 
 #[test]
 fn a_cut_tail_lists_what_is_lost() {
-    let Some(root) = shared("cut tail") else { return };
+    let Some(root) = shared() else { return };
     let judgement = judged(&root.join("cases/15-seq-gap-open-tail.jsonl"));
     let repair = judgement.repair.expect("a repair");
     assert_eq!(repair.kind, RepairKind::SeqGapTail);
