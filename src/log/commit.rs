@@ -64,6 +64,13 @@ struct Queue {
     background: BackgroundOrders,
 }
 
+impl Queue {
+    /// Whether batches wait and nobody commits. A batch that is not done and not queued is about to be served.
+    fn needs_leader(&self) -> bool {
+        !self.leading && !self.entries.is_empty()
+    }
+}
+
 /// What the background thread is to do next.
 #[derive(Default, Clone, Copy)]
 struct BackgroundOrders {
@@ -147,7 +154,7 @@ impl Committer {
         drop(state);
         let mut queue = self.queue.lock();
         state = ticket.state.lock();
-        if state.outcome.is_none() && !queue.leading {
+        if state.outcome.is_none() && queue.needs_leader() {
             queue.leading = true;
             return Turn::Lead;
         }
@@ -173,7 +180,7 @@ impl Committer {
         if let Some(outcome) = &state.outcome {
             return Some(Turn::Done(outcome.clone()));
         }
-        if !queue.leading && !self.has_background {
+        if queue.needs_leader() && !self.has_background {
             queue.leading = true;
             return Some(Turn::Lead);
         }
@@ -243,15 +250,17 @@ impl Committer {
     fn pass_leadership(&self) -> bool {
         let mut queue = self.queue.lock();
         let mut demanded = false;
-        for entry in &queue.entries {
+        let promoted = queue.entries.iter().find(|entry| {
             let mut state = entry.ticket.state.lock();
-            if state.blocked > 0 {
-                state.promoted = true;
-                drop(state);
-                entry.ticket.changed.notify_one();
-                return false;
-            }
             demanded |= state.demanded;
+            state.promoted = state.blocked > 0;
+            state.promoted
+        });
+        if let Some(ticket) = promoted.map(|entry| Arc::clone(&entry.ticket)) {
+            // It will want the queue at once.
+            drop(queue);
+            ticket.changed.notify_one();
+            return false;
         }
         if demanded {
             self.call_background(&mut queue, |orders| orders.lead = true);
@@ -331,7 +340,7 @@ impl Committer {
         loop {
             let mut queue = self.queue.lock();
             let orders = mem::take(&mut queue.background);
-            let lead = orders.lead || orders.drive && !queue.leading && !queue.entries.is_empty();
+            let lead = orders.lead || orders.drive && queue.needs_leader();
             if lead {
                 queue.leading = true;
             } else if !orders.maintain {

@@ -105,7 +105,7 @@ impl Default for Changes {
 impl Changes {
     fn next(&self) -> io::Result<()> {
         if self.made.fetch_add(1, SeqCst) >= self.failing_from.load(SeqCst) {
-            return Err(io::Error::other("injected"));
+            return Err(io::Error::new(io::ErrorKind::StorageFull, "injected"));
         }
         Ok(())
     }
