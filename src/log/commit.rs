@@ -1,11 +1,12 @@
 //! The commit queue: many callers, one write and one sync.
 //!
-//! Whoever waits for a batch while nobody commits becomes the leader: it takes the whole queue, has the writer put it
-//! into the log, passes leadership on if more batches came meanwhile, and only then wakes those it served.
+//! Whoever waits for a batch while nobody commits becomes the leader: it takes the whole queue, has the
+//! writer put it into the log, passes leadership on if more batches came meanwhile, and only then wakes
+//! those it served.
 //!
 //! Invariants: at most one leader; batches are written in the order of the queue; after a failure nothing
-//! is written any more; a batch that somebody blocks for, awaits or has dropped is never without a leader to come.
-//! Lock order: the queue before a ticket; the writer is never taken with either held.
+//! is written any more; a batch that somebody blocks for, awaits or has dropped is never without a leader
+//! to come. Lock order: the queue before a ticket; the writer is never taken with either held.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -65,7 +66,8 @@ struct Queue {
 }
 
 impl Queue {
-    /// Whether batches wait and nobody commits. A batch that is not done and not queued is about to be served.
+    /// Whether batches wait and nobody commits. A batch that is not done and not queued is about to be
+    /// served.
     fn needs_leader(&self) -> bool {
         !self.leading && !self.entries.is_empty()
     }
@@ -107,7 +109,8 @@ impl Committer {
         self.counters.snapshot(batches, bytes)
     }
 
-    /// Queues a batch, first waiting for room (and committing others' batches while it waits, if nobody does).
+    /// Queues a batch, first waiting for room (and committing others' batches while it waits, if nobody
+    /// does).
     pub(super) fn enqueue(self: &Arc<Self>, batch: Batch, durability: Durability) -> Completion {
         let ticket = Arc::new(Ticket::default());
         let entry = Entry { batch, durability, committed: None, ticket: Arc::clone(&ticket) };
@@ -288,8 +291,8 @@ impl Committer {
         serve(&mut rest, Some(&Failure::closed()));
     }
 
-    /// Runs the upkeep that is due: zeroes space ahead of the next commits, syncs a large backlog of buffered batches,
-    /// prepares the next segment's file.
+    /// Runs the upkeep that is due: zeroes space ahead of the next commits, syncs a large backlog of
+    /// buffered batches, prepares the next segment's file.
     pub(super) fn maintain(&self) -> Result<()> {
         let _one_at_a_time = self.maintenance.lock();
         while self.writer.lock().zero_ahead_step() {}
