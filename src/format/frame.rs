@@ -1,4 +1,5 @@
-//! The frame header: one fixed row of bytes before each payload, bound by its CRC to the place where it stands.
+//! The frame header: one fixed row of bytes before each payload, bound by its CRC to the place where it
+//! stands.
 
 use super::{FRAME_ALIGN_BYTES, FRAME_HEADER_BYTES, crc32};
 use crate::ids::{SegmentId, WriterEpoch};

@@ -1,7 +1,7 @@
 //! Event records: the payload of an events frame.
 //!
-//! Knows the envelope of an event, not its meaning: data is a text that is carried as it is. The reader borrows
-//! from the payload, accepts only what the writer would have written, and allocates nothing.
+//! Knows the envelope of an event, not its meaning: data is a text that is carried as it is. The reader
+//! borrows from the payload, accepts only what the writer would have written, and allocates nothing.
 
 use super::varint;
 use crate::ids::Seq;
@@ -412,7 +412,7 @@ mod tests {
                 let listed = record.sources.map(|sources| sources.iter().collect::<Vec<_>>());
                 prop_assert_eq!(seq.get(), 100 + index as u64);
                 prop_assert_eq!(&listed.as_deref(), &draft.sources);
-                prop_assert_eq!(record.sources.map_or(0, |s| s.len()), draft.sources.map_or(0, |s| s.len() as u64));
+                prop_assert_eq!(record.sources.map(|s| s.len()), draft.sources.map(|s| s.len() as u64));
                 let Record { event_type, time_ms, ignorable, surface_op, data, .. } = *record;
                 prop_assert_eq!(
                     Record { event_type, time_ms, ignorable, surface_op, sources: draft.sources, data },

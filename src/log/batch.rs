@@ -61,7 +61,8 @@ impl Batch {
         self.bytes.is_empty()
     }
 
-    /// Adds a frame; answers its offset from the batch's first byte, which [`Committed::at`](super::Committed::at) will place.
+    /// Adds a frame; answers its offset from the batch's first byte, which
+    /// [`Committed::at`](super::Committed::at) will place.
     ///
     /// # Errors
     /// As [`push_with`](Self::push_with).
@@ -76,8 +77,8 @@ impl Batch {
     /// After an error the batch is as before.
     ///
     /// # Errors
-    /// Those of `write`; [`ErrorKind::Limit`] if the frame or the batch becomes too large; [`ErrorKind::Invalid`] for a group or
-    /// end frame, which only the log writes.
+    /// Those of `write`; [`ErrorKind::Limit`] if the frame or the batch becomes too large;
+    /// [`ErrorKind::Invalid`] for a group or end frame, which only the log writes.
     pub fn push_with(
         &mut self,
         draft: FrameDraft,

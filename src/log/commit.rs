@@ -1,11 +1,12 @@
 //! The commit queue: many callers, one write and one sync.
 //!
-//! Whoever waits for a batch while nobody commits becomes the leader: it takes the whole queue, has the writer put it
-//! into the log, passes leadership on if more batches came meanwhile, and only then wakes those it served.
+//! Whoever waits for a batch while nobody commits becomes the leader: it takes the whole queue, has the
+//! writer put it into the log, passes leadership on if more batches came meanwhile, and only then wakes
+//! those it served.
 //!
 //! Invariants: at most one leader; batches are written in the order of the queue; after a failure nothing
-//! is written any more; a batch that somebody blocks for, awaits or has dropped is never without a leader to come.
-//! Lock order: the queue before a ticket; the writer is never taken with either held.
+//! is written any more; a batch that somebody blocks for, awaits or has dropped is never without a leader
+//! to come. Lock order: the queue before a ticket; the writer is never taken with either held.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -64,6 +65,14 @@ struct Queue {
     background: BackgroundOrders,
 }
 
+impl Queue {
+    /// Whether batches wait and nobody commits. A batch that is not done and not queued is about to be
+    /// served.
+    fn needs_leader(&self) -> bool {
+        !self.leading && !self.entries.is_empty()
+    }
+}
+
 /// What the background thread is to do next.
 #[derive(Default, Clone, Copy)]
 struct BackgroundOrders {
@@ -100,7 +109,8 @@ impl Committer {
         self.counters.snapshot(batches, bytes)
     }
 
-    /// Queues a batch, first waiting for room (and committing others' batches while it waits, if nobody does).
+    /// Queues a batch, first waiting for room (and committing others' batches while it waits, if nobody
+    /// does).
     pub(super) fn enqueue(self: &Arc<Self>, batch: Batch, durability: Durability) -> Completion {
         let ticket = Arc::new(Ticket::default());
         let entry = Entry { batch, durability, committed: None, ticket: Arc::clone(&ticket) };
@@ -147,7 +157,7 @@ impl Committer {
         drop(state);
         let mut queue = self.queue.lock();
         state = ticket.state.lock();
-        if state.outcome.is_none() && !queue.leading {
+        if state.outcome.is_none() && queue.needs_leader() {
             queue.leading = true;
             return Turn::Lead;
         }
@@ -173,7 +183,7 @@ impl Committer {
         if let Some(outcome) = &state.outcome {
             return Some(Turn::Done(outcome.clone()));
         }
-        if !queue.leading && !self.has_background {
+        if queue.needs_leader() && !self.has_background {
             queue.leading = true;
             return Some(Turn::Lead);
         }
@@ -243,15 +253,17 @@ impl Committer {
     fn pass_leadership(&self) -> bool {
         let mut queue = self.queue.lock();
         let mut demanded = false;
-        for entry in &queue.entries {
+        let promoted = queue.entries.iter().find(|entry| {
             let mut state = entry.ticket.state.lock();
-            if state.blocked > 0 {
-                state.promoted = true;
-                drop(state);
-                entry.ticket.changed.notify_one();
-                return false;
-            }
             demanded |= state.demanded;
+            state.promoted = state.blocked > 0;
+            state.promoted
+        });
+        if let Some(ticket) = promoted.map(|entry| Arc::clone(&entry.ticket)) {
+            // It will want the queue at once.
+            drop(queue);
+            ticket.changed.notify_one();
+            return false;
         }
         if demanded {
             self.call_background(&mut queue, |orders| orders.lead = true);
@@ -279,8 +291,8 @@ impl Committer {
         serve(&mut rest, Some(&Failure::closed()));
     }
 
-    /// Runs the upkeep that is due: zeroes space ahead of the next commits, syncs a large backlog of buffered batches,
-    /// prepares the next segment's file.
+    /// Runs the upkeep that is due: zeroes space ahead of the next commits, syncs a large backlog of
+    /// buffered batches, prepares the next segment's file.
     pub(super) fn maintain(&self) -> Result<()> {
         let _one_at_a_time = self.maintenance.lock();
         while self.writer.lock().zero_ahead_step() {}
@@ -331,7 +343,7 @@ impl Committer {
         loop {
             let mut queue = self.queue.lock();
             let orders = mem::take(&mut queue.background);
-            let lead = orders.lead || orders.drive && !queue.leading && !queue.entries.is_empty();
+            let lead = orders.lead || orders.drive && queue.needs_leader();
             if lead {
                 queue.leading = true;
             } else if !orders.maintain {

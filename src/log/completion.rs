@@ -19,16 +19,18 @@ use crate::ids::Position;
 pub struct Committed {
     /// Its first frame; the others follow at the offsets that [`Batch::push`](super::Batch::push) answered.
     pub at: Position,
-    /// Its end. The batch is durable once [`Log::synced_through`](super::Log::synced_through) is at least this.
+    /// Its end. The batch is durable once [`Log::synced_through`](super::Log::synced_through) is at least
+    /// this.
     pub end: Position,
 }
 
 /// The pending result of one batch.
 ///
-/// [`wait`](Self::wait) commits the batch on the calling thread if nobody else is committing. Awaiting it, or dropping it
-/// unfinished, leaves the work to the log's background thread (without one, polling commits inline, and a dropped
-/// one is committed with the next group of anyone, or at close). As a future is, a completion that is kept and neither waited for, polled
-/// nor dropped is not driven: it is committed with the next group of anyone.
+/// [`wait`](Self::wait) commits the batch on the calling thread if nobody else is committing. Awaiting it,
+/// or dropping it unfinished, leaves the work to the log's background thread (without one, polling commits
+/// inline, and a dropped one is committed with the next group of anyone, or at close). As a future is, a
+/// completion that is kept and neither waited for, polled nor dropped is not driven: it is committed with
+/// the next group of anyone.
 #[must_use = "a batch whose result nobody looks at may have failed"]
 pub struct Completion {
     committer: Arc<Committer>,
@@ -43,8 +45,8 @@ impl Completion {
     /// Blocks until the batch is committed with the durability asked for.
     ///
     /// # Errors
-    /// [`Io`](crate::ErrorKind::Io) if writing or syncing failed, [`Closed`](crate::ErrorKind::Closed) if that, or the
-    /// log's close, came before the batch's turn. Asked again, the answer is the same.
+    /// [`Io`](crate::ErrorKind::Io) if writing or syncing failed, [`Closed`](crate::ErrorKind::Closed) if
+    /// that, or the log's close, came before the batch's turn. Asked again, the answer is the same.
     pub fn wait(&self) -> Result<Committed> {
         loop {
             match self.committer.await_turn(&self.ticket) {

@@ -1,4 +1,5 @@
-//! Walks the chain of segments in order, each up to where it counts. Opening, recovery and readers all walk with it.
+//! Walks the chain of segments in order, each up to where it counts. Opening, recovery and readers all walk
+//! with it.
 
 use std::sync::Arc;
 

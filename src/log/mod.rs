@@ -1,8 +1,9 @@
 //! The segmented append-only log of opaque frames.
 //!
-//! Owns the files, the commit queue, recovery, and reading by position. Knows nothing of events: a frame is a kind, three
-//! numbers and a payload. It never reports a batch in part, never writes after a failure or behind a cut, and never
-//! calls a torn tail damage or damage a torn tail. Why these rules hold is in [`docs`].
+//! Owns the files, the commit queue, recovery, and reading by position. Knows nothing of events: a frame is
+//! a kind, three numbers and a payload. It never reports a batch in part, never writes after a failure or
+//! behind a cut, and never calls a torn tail damage or damage a torn tail. Why these rules hold is in
+//! [`docs`].
 
 mod batch;
 mod commit;
@@ -87,10 +88,11 @@ impl Log {
     /// Opens the log, recovers what a crash left, and shows the visitor all of it.
     ///
     /// # Errors
-    /// [`Locked`](ErrorKind::Locked) if another writer has it; [`NotFound`](ErrorKind::NotFound) if there is none and none is to be
-    /// created; [`Corrupt`](ErrorKind::Corrupt) if a segment file is missing or belongs elsewhere;
-    /// [`Unsupported`](ErrorKind::Unsupported) for files of a newer release; [`Invalid`](ErrorKind::Invalid) options;
-    /// [`Io`](ErrorKind::Io), and those of the visitor. Damage inside segments is no error: it is shown to the visitor.
+    /// [`Locked`](ErrorKind::Locked) if another writer has it; [`NotFound`](ErrorKind::NotFound) if there
+    /// is none and none is to be created; [`Corrupt`](ErrorKind::Corrupt) if a segment file is missing or
+    /// belongs elsewhere; [`Unsupported`](ErrorKind::Unsupported) for files of a newer release;
+    /// [`Invalid`](ErrorKind::Invalid) options; [`Io`](ErrorKind::Io), and those of the visitor. Damage
+    /// inside segments is no error: it is shown to the visitor.
     pub fn open(storage: Arc<dyn Storage>, options: LogOptions, visitor: &mut dyn Visitor) -> Result<Self> {
         if !(limits::SEGMENT_BYTES_MIN..=limits::SEGMENT_BYTES_MAX).contains(&options.segment_bytes_max) {
             return Err(Error::new(ErrorKind::Invalid, "open log: segment size beyond its limits"));
@@ -171,17 +173,19 @@ impl Log {
         self.segments.read(at)
     }
 
-    /// Runs the upkeep that is due, on this thread: zeroes space ahead of the next commits, syncs a large backlog of buffered
-    /// batches, and prepares the next segment's file. A log without it works, but commits more slowly.
+    /// Runs the upkeep that is due, on this thread: zeroes space ahead of the next commits, syncs a large
+    /// backlog of buffered batches, and prepares the next segment's file. A log without it works, but
+    /// commits more slowly.
     ///
     /// # Errors
-    /// [`Io`](ErrorKind::Io) if a sync failed; the log is then closed. Space that cannot be prepared is no error.
+    /// [`Io`](ErrorKind::Io) if a sync failed; the log is then closed. Space that cannot be prepared is no
+    /// error.
     pub fn maintain(&self) -> Result<()> {
         self.committer.maintain()
     }
 
-    /// Commits what is queued, syncs, ends the segment, and gives the lock back. Everybody else's later calls get
-    /// [`Closed`](ErrorKind::Closed); a second close does nothing.
+    /// Commits what is queued, syncs, ends the segment, and gives the lock back. Everybody else's later
+    /// calls get [`Closed`](ErrorKind::Closed); a second close does nothing.
     ///
     /// # Errors
     /// [`Io`](ErrorKind::Io) if a write failed now, [`Closed`](ErrorKind::Closed) if one failed before.

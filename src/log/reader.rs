@@ -26,8 +26,8 @@ pub struct LogReader {
 pub enum Refreshed {
     /// The visitor was shown everything that was new.
     Current,
-    /// The writer crashed, and its successor moved batches that this reader had already shown: they would appear twice.
-    /// What was built from them is void; open a new reader.
+    /// The writer crashed, and its successor moved batches that this reader had already shown: they would
+    /// appear twice. What was built from them is void; open a new reader.
     Superseded,
 }
 
@@ -35,9 +35,10 @@ impl LogReader {
     /// Opens the log and shows the visitor all of it.
     ///
     /// # Errors
-    /// [`NotFound`](crate::ErrorKind::NotFound) if there is no log; [`Corrupt`](crate::ErrorKind::Corrupt) if a segment file is
-    /// missing or belongs elsewhere; [`Unsupported`](crate::ErrorKind::Unsupported), [`Io`](crate::ErrorKind::Io), and those of
-    /// the visitor. Damage inside segments is no error: it is shown to the visitor.
+    /// [`NotFound`](crate::ErrorKind::NotFound) if there is no log; [`Corrupt`](crate::ErrorKind::Corrupt)
+    /// if a segment file is missing or belongs elsewhere; [`Unsupported`](crate::ErrorKind::Unsupported),
+    /// [`Io`](crate::ErrorKind::Io), and those of the visitor. Damage inside segments is no error: it is
+    /// shown to the visitor.
     pub fn open(storage: Arc<dyn Storage>, visitor: &mut dyn Visitor) -> Result<Self> {
         let segments = Arc::new(Segments::new(storage));
         for name in segments.list()?.foreign {
@@ -55,7 +56,8 @@ impl LogReader {
     /// Shows the visitor what was added since.
     ///
     /// # Errors
-    /// As [`open`](Self::open). The reader is then to be dropped: the visitor may have been shown part of what was new.
+    /// As [`open`](Self::open). The reader is then to be dropped: the visitor may have been shown part of
+    /// what was new.
     pub fn refresh(&mut self, visitor: &mut dyn Visitor) -> Result<Refreshed> {
         if self.cursor.walk_to_newest(visitor)? == Walked::TooFar {
             return Ok(Refreshed::Superseded);

@@ -1,7 +1,8 @@
 //! The one scanner of segments: for opening, for recovery, for readers beside a writer.
 //!
-//! It believes a header only by its CRC, a payload only by its CRC, and a batch only as a whole. It reads through one
-//! buffer that grows to the largest frame met, hands payloads on in place, and looks at each byte a bounded number of times.
+//! It believes a header only by its CRC, a payload only by its CRC, and a batch only as a whole. It reads
+//! through one buffer that grows to the largest frame met, hands payloads on in place, and looks at each
+//! byte a bounded number of times.
 
 use std::io;
 use std::path::PathBuf;
@@ -16,7 +17,8 @@ use crate::{Error, Result};
 
 /// Receives what a log holds, in order.
 pub trait Visitor {
-    /// A frame of a whole batch, with its payload as stored. A kind that is not known is one that may be skipped.
+    /// A frame of a whole batch, with its payload as stored. A kind that is not known is one that may be
+    /// skipped.
     ///
     /// # Errors
     /// Whatever the visitor returns ends the scan and becomes its result.
@@ -48,8 +50,8 @@ pub struct Damage {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum DamageCause {
-    /// The segment's header: with `bytes` of a header only, a sound copy was found and nothing is lost; otherwise
-    /// the whole segment.
+    /// The segment's header: with `bytes` of a header only, a sound copy was found and nothing is lost;
+    /// otherwise the whole segment.
     SegmentHeader,
     /// No frame begins where one should.
     FrameHeader,
@@ -167,8 +169,8 @@ impl Scanner {
         Ok(end)
     }
 
-    /// Visits the batches between two frame boundaries, everything between which counts: what is not right is damage.
-    /// Reads afresh: a live writer may have completed what an earlier look saw half written.
+    /// Visits the batches between two frame boundaries, everything between which counts: what is not right
+    /// is damage. Reads afresh: a live writer may have completed what an earlier look saw half written.
     // Format: section 7.
     pub(super) fn scan(&mut self, from: u64, to: u64, visitor: &mut dyn Visitor) -> Result<()> {
         self.forget()?;

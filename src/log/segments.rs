@@ -105,41 +105,45 @@ impl Segments {
 
     /// Reads the frame at `at`, checking header and payload.
     pub(super) fn read(&self, at: Position) -> Result<Frame> {
-        let name = segment_file_name(at.segment);
         let (file, epoch, end) = self.file(at.segment)?;
-        let corrupt = |what: &str| {
-            Error::new(ErrorKind::Corrupt, format!("read frame: {what}"))
-                .with_path(self.path(&name))
-                .with_offset(at.offset)
+        let io = |source| {
+            self.io_error("read frame", &segment_file_name(at.segment), source).with_offset(at.offset)
         };
-        let io = |source| self.io_error("read frame", &name, source).with_offset(at.offset);
         let mut first = [0; FIRST_READ_BYTES];
         let filled = read_full(&*file, &mut first, at.offset).map_err(io)?;
         let place = FramePlace { segment: at.segment, epoch, offset: at.offset };
-        let header = first[..filled]
-            .first_chunk::<FRAME_HEADER_BYTES>()
-            .and_then(|bytes| FrameHeader::decode(bytes, place))
-            .filter(|header| at.offset.saturating_add(header.frame_bytes()) <= end)
-            .ok_or_else(|| corrupt("there is no sound frame header"))?;
-        header.check_supported().map_err(|error| error.with_path(self.path(&name)).with_offset(at.offset))?;
-        let frame_end = at.offset + header.frame_bytes();
-        if file.len().map_err(io)? < frame_end {
-            return Err(corrupt("the file ends within the frame"));
+        let header = first[..filled].first_chunk().and_then(|bytes| FrameHeader::decode(bytes, place));
+        let Some(header) = header else { return Err(self.corrupt(at, "there is no sound frame header")) };
+        header.check_supported().map_err(|error| self.at(error, at))?;
+        // Before anything is allocated: the frame has to be there.
+        let frame_end = at.offset.saturating_add(header.frame_bytes());
+        if frame_end > end.min(file.len().map_err(io)?) {
+            return Err(self.corrupt(at, "the segment ends within the frame"));
         }
-        let rest_bytes = usize::try_from(header.frame_bytes())
-            .map_err(|_| corrupt("too large for this machine"))?
-            - FRAME_HEADER_BYTES;
-        let mut payload = Vec::with_capacity(rest_bytes);
-        payload.extend_from_slice(&first[FRAME_HEADER_BYTES..filled.min(FRAME_HEADER_BYTES + rest_bytes)]);
+        let (Ok(frame_bytes), Ok(payload_bytes)) =
+            (usize::try_from(header.frame_bytes()), usize::try_from(header.payload_bytes))
+        else {
+            return Err(self.at(Error::new(ErrorKind::Limit, "read frame: too large for this machine"), at));
+        };
+        let mut payload = Vec::with_capacity(frame_bytes - FRAME_HEADER_BYTES);
+        payload.extend_from_slice(&first[FRAME_HEADER_BYTES..filled.min(frame_bytes)]);
         let have = payload.len();
-        payload.resize(rest_bytes, 0);
+        payload.resize(frame_bytes - FRAME_HEADER_BYTES, 0);
         let next = at.offset + (FRAME_HEADER_BYTES + have) as u64;
-        let got = read_full(&*file, &mut payload[have..], next).map_err(io)?;
-        if have + got < rest_bytes || !header.matches(&payload) {
-            return Err(corrupt("the payload does not match its checksum"));
+        read_full(&*file, &mut payload[have..], next).map_err(io)?;
+        if !header.matches(&payload) {
+            return Err(self.corrupt(at, "the payload does not match its checksum"));
         }
-        payload.truncate(usize::try_from(header.payload_bytes).unwrap_or(rest_bytes));
+        payload.truncate(payload_bytes);
         Ok(Frame { header, payload })
+    }
+
+    fn corrupt(&self, at: Position, what: &str) -> Error {
+        self.at(Error::new(ErrorKind::Corrupt, format!("read frame: {what}")), at)
+    }
+
+    fn at(&self, error: Error, at: Position) -> Error {
+        error.with_path(self.path(&segment_file_name(at.segment))).with_offset(at.offset)
     }
 
     fn file(&self, segment: SegmentId) -> Result<(Arc<dyn StorageFile>, WriterEpoch, u64)> {

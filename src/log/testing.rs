@@ -67,6 +67,21 @@ impl TestStorage {
         Self::with_files(names.iter().map(|(name, file)| (name.clone(), file.durable.lock().clone())))
     }
 
+    /// What is left if of the unsynced sectors only those reached the disk for which `landed` says so.
+    pub(super) fn after_torn_power_cut(&self, mut landed: impl FnMut() -> bool) -> Arc<Self> {
+        let names = self.durable_names.lock();
+        Self::with_files(names.iter().map(|(name, file)| {
+            let (mut torn, written) = (file.durable.lock().clone(), file.bytes.lock());
+            torn.resize(written.len().max(torn.len()), 0);
+            for (old, new) in torn.chunks_mut(512).zip(written.chunks(512)) {
+                if landed() {
+                    old[..new.len()].copy_from_slice(new);
+                }
+            }
+            (name.clone(), torn)
+        }))
+    }
+
     pub(super) fn put(&self, name: &str, bytes: Vec<u8>) {
         let file = TestFile {
             durable: Mutex::new(bytes.clone()),
@@ -105,7 +120,7 @@ impl Default for Changes {
 impl Changes {
     fn next(&self) -> io::Result<()> {
         if self.made.fetch_add(1, SeqCst) >= self.failing_from.load(SeqCst) {
-            return Err(io::Error::other("injected"));
+            return Err(io::Error::new(io::ErrorKind::StorageFull, "injected"));
         }
         Ok(())
     }
@@ -278,6 +293,15 @@ pub(super) fn read(storage: &Arc<TestStorage>) -> Seen {
     LogReader::open(dyn_storage(storage), &mut seen).unwrap();
     seen.check();
     seen
+}
+
+/// A sequence of numbers that look random and are the same for the same seed.
+pub(super) fn numbers(seed: u64) -> impl FnMut(u64) -> u64 {
+    let mut state = seed;
+    move |below| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % below
+    }
 }
 
 /// The payload of the frame with this number: of a length and content of its own, often not a multiple of 8.

@@ -1,8 +1,9 @@
 //! Puts groups into the log: the active segment, its rotation, and the space prepared ahead.
 //!
-//! Used by one leader at a time, under the committer's lock. After any error the writer is dead: it never writes again,
-//! because what reached the disk is unknown. It keeps: a segment is synced to its end before the next one gets its
-//! name; a batch never crosses segments; what a group frame names as synced was synced.
+//! Used by one leader at a time, under the committer's lock. After any error the writer is dead: it never
+//! writes again, because what reached the disk is unknown. It keeps: a segment is synced to its end before
+//! the next one gets its name; a batch never crosses segments; what a group frame names as synced was
+//! synced.
 
 use std::io;
 use std::sync::Arc;
@@ -168,7 +169,8 @@ impl Writer {
         )
     }
 
-    /// The place for a batch: in the active segment behind its group frame, or in a new one if it does not fit.
+    /// The place for a batch: in the active segment behind its group frame, or in a new one if it does not
+    /// fit.
     // Format: section 6.
     fn place(&mut self, batch_bytes: u64) -> Result<FramePlace> {
         if let Some(active) = &self.active {
@@ -381,7 +383,8 @@ impl Writer {
         })
     }
 
-    /// What is to be synced off the commit path: new zeros, or more unsynced batches than recovery should have to move.
+    /// What is to be synced off the commit path: new zeros, or more unsynced batches than recovery should
+    /// have to move.
     pub(super) fn backlog_due(&mut self) -> Option<Backlog> {
         let due = self.state == State::Open && self.is_backlog_due();
         let through = self.end();

@@ -247,7 +247,8 @@ fn a_failed_sync_fails_the_group_and_closes_the_log() {
     for completion in &waiting {
         let error = completion.wait().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Io);
-        assert!(error.to_string().ends_with(": injected"), "{error}");
+        let message = error.to_string();
+        assert!(message.contains("free some space") && message.ends_with(": injected"), "{message}");
     }
     storage.fail_after(1 << 40);
     let changes = storage.changes_made();
