@@ -9,6 +9,7 @@ mod tool_pairing;
 mod turns;
 
 pub use anomalies::{Anomalies, Warnings};
+pub(crate) use messages::MessageParts;
 pub use messages::{Messages, derived_message};
 pub use request_header::{HeaderDecision, HeaderLogger, RequestHeader};
 pub use state::State;

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::Projection;
-use super::messages::{answered_call, tool_calls};
+use super::messages::MessageParts;
 use crate::event::json::{JsonString, write_string};
 use crate::event::{Admitted, Candidate, Event, Provenance, Refusal, RefusalKind, SurfaceOp};
 use crate::ids::Seq;
@@ -71,7 +71,7 @@ impl Turns {
         Ok(closers.list)
     }
 
-    fn take(&mut self, event: &Event<'_>) {
+    pub(super) fn take(&mut self, event: &Event<'_>, parts: &MessageParts<'_>) {
         let number = |key| event.value().get(key).map(|v| v.raw().to_owned());
         match &*event.type_name {
             "turn/start" => *self = Self { turn: number("turn"), ..Self::default() },
@@ -81,9 +81,9 @@ impl Turns {
                 self.step = None;
                 self.calls = PendingCalls::default();
             }
-            "assistant/message" => self.calls.register(event),
+            "assistant/message" => self.calls.register(event, parts),
             "tool/call" => self.calls.started(event),
-            "tool/result" => self.calls.answered(event),
+            "tool/result" => self.calls.answered(parts),
             _ => {}
         }
     }
@@ -91,7 +91,7 @@ impl Turns {
 
 impl Projection for Turns {
     fn apply(&mut self, event: &Admitted<'_>) {
-        self.take(event.event());
+        self.take(event.event(), &MessageParts::of(event.event()));
     }
 }
 
@@ -116,9 +116,9 @@ struct PendingCall {
 
 impl PendingCalls {
     /// A block whose id is still pending keeps its place, but is not started and belongs to this step.
-    fn register(&mut self, event: &Event<'_>) {
+    fn register(&mut self, event: &Event<'_>, parts: &MessageParts<'_>) {
         let mut step = None;
-        for block in tool_calls(event.value()) {
+        for block in parts.tool_calls() {
             let id = block.get("id").and_then(|id| id.string()).filter(|id| !id.is_empty());
             let Some(id) = id else {
                 self.unanswerable.get_or_insert(event.seq);
@@ -143,8 +143,8 @@ impl PendingCalls {
         }
     }
 
-    fn answered(&mut self, event: &Event<'_>) {
-        if let Some(id) = answered_call(event.value()).and_then(|id| id.string()) {
+    fn answered(&mut self, parts: &MessageParts<'_>) {
+        if let Some(id) = parts.answered_call().and_then(|id| id.string()) {
             self.by_id.remove(&literal(&id));
         }
     }
@@ -231,7 +231,8 @@ mod tests {
     fn folded(events: &[(&str, &str)]) -> Turns {
         let mut turns = Turns::default();
         for (seq, (type_name, data)) in (0..).zip(events) {
-            turns.take(&event(seq, type_name, data));
+            let event = event(seq, type_name, data);
+            turns.take(&event, &MessageParts::of(&event));
         }
         turns
     }
@@ -247,15 +248,11 @@ mod tests {
             crate::event::json::scan(c.data.text()).expect("valid JSON");
             let text =
                 |v: Option<crate::event::json::Value<'_>>| v.map_or("-".into(), |v| v.raw().to_owned());
+            let source = data.get("message").and_then(|m| m.get("source"));
+            let call = source.and_then(|s| s.get("callId"));
             let code = data.get("error").and_then(|e| e.get("code"));
             let sources = c.sources.as_ref().map_or("-".into(), |s| format!("{s:?}"));
-            format!(
-                "{} {} {} {} {sources}",
-                c.type_name,
-                text(answered_call(data)),
-                text(data.get("step")),
-                text(code)
-            )
+            format!("{} {} {} {} {sources}", c.type_name, text(call), text(data.get("step")), text(code))
         };
         closers.iter().map(tell).collect()
     }
