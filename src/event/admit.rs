@@ -99,11 +99,8 @@ impl Gate<'_> {
                 format!("the integer at byte {at} of the data is beyond 2^53 - 1: JavaScript rounds it");
             self.warn(WarningKind::UnsafeInteger, message);
         }
-        if let Some(at) = notes.duplicate_key {
-            self.warn(
-                WarningKind::DuplicateKey,
-                format!("a key is repeated at byte {at}: the last one wins"),
-            );
+        if notes.duplicate_key.is_some() {
+            self.warn(WarningKind::DuplicateKey, "an object has a key twice: the last one wins".to_owned());
         }
         Ok(())
     }

@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 
-use super::json::{Fault, JsonString, Scan, ScannedMember, Value, scan};
+use super::json::{Fault, JsonString, Scan, Value, scan};
 use super::legacy::{legacy_kind, legacy_refusal};
 use super::model::{Candidate, Provenance, SurfaceOp};
 use super::payload::Payload;
@@ -18,7 +18,7 @@ use crate::ids::Seq;
 ///
 /// # Errors
 ///
-/// The legacy kinds first, then `not-an-event` for JSON that is no object, `envelope`, `surface-op-shape`, `provenance`
+/// A legacy kind for a malformed record of one (the gate refuses whole ones); `not-an-event` for JSON that is no object, `envelope`, `surface-op-shape`, `provenance`
 /// and `range-provenance`. [`Refusal::seq`] is set where the record has a usable seq.
 pub fn parse_record<'a>(text: &'a str, scan: &Scan) -> Result<Candidate<'a>, Refusal> {
     parse(text, scan, None)
@@ -37,54 +37,57 @@ pub fn parse_draft(text: &str, time_default: i64) -> Result<Candidate<'_>, Refus
 
 /// The members of one record, by name.
 #[derive(Default)]
-struct Envelope<'s> {
-    type_name: Option<&'s ScannedMember>,
-    seq: Option<&'s ScannedMember>,
-    time: Option<&'s ScannedMember>,
-    data: Option<&'s ScannedMember>,
-    surface_op: Option<&'s ScannedMember>,
-    sources: Option<&'s ScannedMember>,
-    ignorable: Option<&'s ScannedMember>,
+struct Envelope<'a> {
+    type_name: Option<Value<'a>>,
+    seq: Option<Value<'a>>,
+    time: Option<Value<'a>>,
+    data: Option<Payload<'a>>,
+    surface_op: Option<Value<'a>>,
+    sources: Option<Value<'a>>,
+    ignorable: Option<Value<'a>>,
 }
 
 fn parse<'a>(text: &'a str, scan: &Scan, time_default: Option<i64>) -> Result<Candidate<'a>, Refusal> {
-    if !Value::new(text).is_object() {
-        let message = "the record is JSON but no object";
-        return Err(Refusal::new(RefusalKind::NotAnEvent, "record-object", message));
-    }
-    // The seq for the refusal, whatever else is wrong with the record.
-    let seq = || scan.members.iter().filter(|m| key(text, m) == "seq").last();
-    let own_seq = || seq().and_then(|m| natural(value(text, m)));
-    if let Some(kind) = legacy_kind(text, scan) {
-        return Err(legacy_refusal(kind, own_seq()));
-    }
-    sort_members(text, scan)
-        .and_then(|envelope| candidate(text, scan, &envelope, time_default))
-        .map_err(|refusal| Refusal { seq: own_seq(), ..refusal })
+    members(text, scan).and_then(|envelope| candidate(envelope, time_default)).map_err(|refusal| {
+        // The seq for the refusal, whatever else is wrong with the record.
+        let seq = scan.last_of(text, ["seq"])[0].and_then(natural);
+        match legacy_kind(text, scan) {
+            Some(kind) => legacy_refusal(kind, seq),
+            None => Refusal { seq, ..refusal },
+        }
+    })
 }
 
 /// Exactly the seven keys (spec section 2.1). Of a repeated key the last wins.
-fn sort_members<'s>(text: &str, scan: &'s Scan) -> Result<Envelope<'s>, Refusal> {
+fn members<'a>(text: &'a str, scan: &Scan) -> Result<Envelope<'a>, Refusal> {
+    if scan.members.is_empty() && !Value::new(text).is_object() {
+        let message = "the record is JSON but no object";
+        return Err(Refusal::new(RefusalKind::NotAnEvent, "record-object", message));
+    }
     let mut envelope = Envelope::default();
-    for member in &scan.members {
-        let key = key(text, member);
-        let slot = match key.to_str() {
-            Some("type") => &mut envelope.type_name,
-            Some("seq") => &mut envelope.seq,
-            Some("time") => &mut envelope.time,
-            Some("data") => &mut envelope.data,
-            Some("surfaceOp") => &mut envelope.surface_op,
-            Some("sourceEventSeqs") => &mut envelope.sources,
-            Some("ignorable") => &mut envelope.ignorable,
-            _ => {
-                let name: String = key.to_lossy().chars().take(80).collect();
+    for scanned in &scan.members {
+        let member = scanned.of(text);
+        let key = key_name(member.key);
+        let slot = match &*key {
+            "type" => &mut envelope.type_name,
+            "seq" => &mut envelope.seq,
+            "time" => &mut envelope.time,
+            "data" => {
+                envelope.data = Some(Payload::of_member(member.value, scanned, scan.notes.duplicate_key));
+                continue;
+            }
+            "surfaceOp" => &mut envelope.surface_op,
+            "sourceEventSeqs" => &mut envelope.sources,
+            "ignorable" => &mut envelope.ignorable,
+            foreign => {
+                let name: String = foreign.chars().take(80).collect();
                 return Err(fault(
                     "envelope-keys",
                     format!("the event has a member {name:?} that no event has"),
                 ));
             }
         };
-        *slot = Some(member);
+        *slot = Some(member.value);
     }
     if scan.more_members {
         return Err(fault("envelope-keys", "the event has too many members"));
@@ -92,24 +95,15 @@ fn sort_members<'s>(text: &str, scan: &'s Scan) -> Result<Envelope<'s>, Refusal>
     Ok(envelope)
 }
 
-fn candidate<'a>(
-    text: &'a str,
-    scan: &Scan,
-    envelope: &Envelope<'_>,
-    time_default: Option<i64>,
-) -> Result<Candidate<'a>, Refusal> {
-    let value = |member: Option<&ScannedMember>| member.map(|m| value(text, m));
-    let type_name = event_type(value(envelope.type_name))?;
-    let seq = match value(envelope.seq) {
+fn candidate(envelope: Envelope<'_>, time_default: Option<i64>) -> Result<Candidate<'_>, Refusal> {
+    let type_name = event_type(envelope.type_name)?;
+    let seq = match envelope.seq {
         None if time_default.is_some() => None,
         seq => Some(seq.and_then(natural).ok_or_else(|| {
             fault("envelope-seq", "seq must be a non-negative integer of at most 2^53 - 1")
         })?),
     };
-    let time = match value(envelope.time) {
-        None => time_default,
-        Some(time) => time.safe_integer(),
-    };
+    let time = envelope.time.map_or(time_default, |time| time.safe_integer());
     let time = time.ok_or_else(|| {
         fault(
             "envelope-time",
@@ -117,19 +111,17 @@ fn candidate<'a>(
         )
     })?;
     let data = envelope.data.ok_or_else(|| fault("envelope-data", "the event has no data"))?;
-    let ignorable = match value(envelope.ignorable) {
-        None => false,
-        Some(mark) if mark.is_true() => true,
-        Some(_) => return Err(fault("envelope-ignorable", "ignorable must be true or absent")),
-    };
+    if envelope.ignorable.is_some_and(|mark| !mark.is_true()) {
+        return Err(fault("envelope-ignorable", "ignorable must be true or absent"));
+    }
     Ok(Candidate {
         type_name,
         seq,
         time,
-        data: Payload::of_member(text, data, scan.notes.duplicate_key),
-        surface_op: value(envelope.surface_op).map(surface_op).transpose()?,
-        sources: value(envelope.sources).map(sources).transpose()?,
-        ignorable,
+        data,
+        surface_op: envelope.surface_op.map(surface_op).transpose()?,
+        sources: envelope.sources.map(sources).transpose()?,
+        ignorable: envelope.ignorable.is_some(),
     })
 }
 
@@ -140,9 +132,8 @@ fn event_type(value: Option<Value<'_>>) -> Result<Cow<'_, str>, Refusal> {
         .filter(Value::is_string)
         .map(|v| v.raw())
         .ok_or_else(|| fault("envelope-type", "type must be a string"))?;
-    let inner = literal.get(1..literal.len().saturating_sub(1)).unwrap_or_default();
-    if !inner.contains('\\') {
-        return Ok(Cow::Borrowed(inner));
+    if !literal.contains('\\') {
+        return Ok(key_name(literal));
     }
     match JsonString::decode(literal).to_str() {
         Some(name) => Ok(Cow::Owned(name.to_owned())),
@@ -222,16 +213,12 @@ fn natural(value: Value<'_>) -> Option<Seq> {
     value.safe_integer().and_then(|n| u64::try_from(n).ok()).map(Seq::new)
 }
 
-fn key<'a>(text: &'a str, member: &ScannedMember) -> JsonString<'a> {
-    JsonString::decode(slice(text, member.key))
-}
-
-fn value<'a>(text: &'a str, member: &ScannedMember) -> Value<'a> {
-    Value::new(slice(text, member.value))
-}
-
-fn slice(text: &str, (start, end): (u32, u32)) -> &str {
-    text.get(start as usize..end as usize).unwrap_or_default()
+/// The decoded key. A lone surrogate reads as U+FFFD: it names no member either way.
+fn key_name(literal: &str) -> Cow<'_, str> {
+    if memchr::memchr(b'\\', literal.as_bytes()).is_some() {
+        return Cow::Owned(JsonString::decode(literal).to_lossy().into_owned());
+    }
+    Cow::Borrowed(literal.get(1..literal.len().saturating_sub(1)).unwrap_or_default())
 }
 
 fn fault(rule: &'static str, message: impl Into<String>) -> Refusal {

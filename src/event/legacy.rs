@@ -10,11 +10,7 @@ use crate::ids::Seq;
 /// The legacy kind that a whole record is, if it is one.
 #[must_use]
 pub fn legacy_kind(text: &str, scan: &Scan) -> Option<RefusalKind> {
-    let record = Value::new(text);
-    if scan.members.is_empty() || !record.is_object() {
-        return None;
-    }
-    let [type_name, data] = record.get_all(["type", "data"]);
+    let [type_name, data] = scan.last_of(text, ["type", "data"]);
     let type_name = type_name?;
     if type_name.is_str("request/header-delta") {
         Some(RefusalKind::LegacyHeaderDelta)

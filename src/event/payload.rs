@@ -5,9 +5,8 @@
 //! insignificant white space; any other text is kept byte for byte (spec section 20).
 
 use std::borrow::Cow;
-use std::ops::Range;
 
-use super::json::{Notes, ScannedMember, scan};
+use super::json::{Notes, ScannedMember, Value, validate};
 use super::verdict::{Refusal, RefusalKind};
 
 /// The `data` of a [`Candidate`](super::Candidate): JSON text, validated on admission unless a reader of
@@ -32,9 +31,8 @@ impl<'a> Payload<'a> {
         Payload { text: Cow::Owned(self.text.into_owned()), notes: self.notes }
     }
 
-    /// The value of a member of a record that was scanned. `record_duplicate` is a repeated key of the whole record.
-    pub(super) fn of_member(record: &'a str, member: &ScannedMember, record_duplicate: Option<u32>) -> Self {
-        let range = span(member.value);
+    /// The value of a member of a scanned record. `record_duplicate` is a repeated key anywhere in the record.
+    pub(super) fn of_member(value: Value<'a>, member: &ScannedMember, record_duplicate: Option<u32>) -> Self {
         let start = member.value.0;
         let shift = |at: Option<u32>| at.map(|at| at.saturating_sub(start));
         let notes = Notes {
@@ -44,7 +42,7 @@ impl<'a> Payload<'a> {
             duplicate_key: shift(member.notes.duplicate_key.or(record_duplicate)),
             line_break: shift(member.notes.line_break),
         };
-        Self { text: Cow::Borrowed(record.get(range).unwrap_or_default()), notes: Some(notes) }
+        Self { text: Cow::Borrowed(value.raw()), notes: Some(notes) }
     }
 
     /// The text as it is stored, and what is remarkable in it.
@@ -78,17 +76,17 @@ impl From<String> for Payload<'_> {
 }
 
 fn scanned(text: Cow<'_, str>) -> Result<(Cow<'_, str>, Notes), Refusal> {
-    let scan = scan(&text).map_err(|fault| {
+    let (value, notes) = validate(&text).map_err(|fault| {
         let message = format!("data is not JSON: {:?} at its byte {}", fault.kind, fault.offset);
         Refusal::new(RefusalKind::Envelope, "data-json", message)
     })?;
-    let range = span(scan.value);
+    let range = value.0 as usize..value.1 as usize;
     let trimmed = match text {
         Cow::Borrowed(text) => Cow::Borrowed(text.get(range).unwrap_or_default()),
         Cow::Owned(text) if range.len() == text.len() => Cow::Owned(text),
         Cow::Owned(text) => Cow::Owned(text.get(range).unwrap_or_default().to_owned()),
     };
-    Ok((trimmed, scan.notes))
+    Ok((trimmed, notes))
 }
 
 /// The text without white space between tokens.
@@ -118,12 +116,9 @@ fn string_end(bytes: &[u8], start: usize) -> usize {
     bytes.len()
 }
 
-fn span(offsets: (u32, u32)) -> Range<usize> {
-    offsets.0 as usize..offsets.1 as usize
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::json::scan;
     use super::*;
 
     fn stored(text: &str) -> String {
@@ -151,7 +146,8 @@ mod tests {
     fn notes_count_from_the_payload() {
         let text = r#"{"type":"x","data":{"a":-0}}"#;
         let scan = scan(text).unwrap();
-        let (data, notes) = Payload::of_member(text, &scan.members[1], None).validated().unwrap();
+        let member = &scan.members[1];
+        let (data, notes) = Payload::of_member(member.of(text).value, member, None).validated().unwrap();
         assert_eq!((&*data, notes.negative_zero), (r#"{"a":-0}"#, Some(5)));
     }
 }

@@ -4,7 +4,7 @@
 //! Unknown members of a header line are dropped, as the format says; everything else is kept without loss.
 
 use super::envelope::not_json;
-use super::json::{JsonString, Value, scan, write_string};
+use super::json::{JsonString, Value, validate, write_string};
 use super::verdict::{Refusal, RefusalKind};
 use crate::limits::{SAFE_INTEGER_MAX, SESSION_ID_BYTES_MAX};
 
@@ -115,7 +115,7 @@ impl SessionHeader {
 /// whatever the rest looks like; `no-header` for a record that is no header; `header` for a member that breaks a rule;
 /// `limit` for an id that is too long.
 pub fn parse_header_line(text: &str) -> Result<SessionHeader, Refusal> {
-    scan(text).map_err(|fault| not_json(&fault))?;
+    validate(text).map_err(|fault| not_json(&fault))?;
     let record = Value::new(text);
     check_version(record)?;
     if !record.get("type").is_some_and(|tag| tag.is_str("session")) {

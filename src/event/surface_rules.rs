@@ -12,6 +12,9 @@ use super::verdict::{Refusal, RefusalKind};
 use super::vocabulary::is_surface_type;
 use crate::ids::Seq;
 
+/// Sources beyond the shadowed nodes that the quick check takes: compaction adds two.
+const EXTRA_SOURCES_MAX: usize = 4;
+
 /// Missing nodes that a message names before it stops counting them out.
 const MISSING_SHOWN_MAX: usize = 8;
 
@@ -88,7 +91,15 @@ pub(super) fn check_sources(
     if sources.is_some_and(<[Seq]>::is_empty) && type_name != "assistant/message" {
         return Err(refuse_source("sources-empty", "sourceEventSeqs must not be empty here".to_owned()));
     }
-    let sorted = ascending(sources.unwrap_or_default());
+    let sources = sources.unwrap_or_default();
+    let shadowed = match placement {
+        Placement::Replace(range) => state.surface().get(range.clone()).unwrap_or_default(),
+        Placement::LogOnly | Placement::Append => &[],
+    };
+    if is_usual(sources, shadowed, own) {
+        return Ok(());
+    }
+    let sorted = ascending(sources);
     if let Some(twice) = sorted.windows(2).find(|w| w[0] == w[1]) {
         return Err(refuse_source(
             "sources-distinct",
@@ -99,12 +110,29 @@ pub(super) fn check_sources(
         let message = format!("sourceEventSeqs names seq {last}, which is not earlier than the event");
         return Err(refuse_source("sources-earlier", message));
     }
-    match placement {
-        Placement::Replace(range) => {
-            cites_all(&sorted, state.surface().get(range.clone()).unwrap_or_default())
-        }
-        Placement::LogOnly | Placement::Append => Ok(()),
-    }
+    cites_all(&sorted, shadowed)
+}
+
+/// Whether sources have the form that compaction writes: a few distinct earlier seqs, then exactly the shadowed nodes.
+/// Such sources keep every rule, and seeing so takes no copy, however long the range.
+fn is_usual(sources: &[Seq], shadowed: &[u32], own: Seq) -> bool {
+    let Some(extra) = sources.len().checked_sub(shadowed.len()).filter(|extra| *extra <= EXTRA_SOURCES_MAX)
+    else {
+        return false;
+    };
+    let (extra, tail) = sources.split_at(extra);
+    // Without early exits both loops are vectorised.
+    let differs =
+        tail.iter().zip(shadowed).fold(0, |bits, (seq, node)| bits | (seq.get() ^ u64::from(*node)));
+    let is_shadowed = |seq: &Seq| {
+        u32::try_from(seq.get())
+            .is_ok_and(|seq| shadowed.iter().fold(false, |found, node| found | (*node == seq)))
+    };
+    differs == 0
+        && extra
+            .iter()
+            .enumerate()
+            .all(|(i, seq)| *seq < own && !extra[..i].contains(seq) && !is_shadowed(seq))
 }
 
 /// A replacing `tool/result` shadows exactly one other and changes its content alone (spec sections 5 and 21).
@@ -258,6 +286,30 @@ mod tests {
         assert!(message.ends_with("missing 2: seq 40, 3"), "{message}");
         let message = verdict(&[], &(0..100).collect::<Vec<_>>()).unwrap_err();
         assert!(message.ends_with("missing 100: seq 0, 1, 2, 3, 4, 5, 6, 7"), "{message}");
+    }
+
+    #[test]
+    fn the_quick_check_is_never_kinder_than_the_rules() {
+        // All lists of up to four seqs below 5, against every two shadowed nodes of an event at seq 4.
+        let mut lists: Vec<Vec<u64>> = vec![Vec::new()];
+        for len in 0..4 {
+            let longer: Vec<_> = lists.iter().filter(|l| l.len() == len).cloned().collect();
+            lists.extend(longer.iter().flat_map(|l| (0..5).map(move |n| [l.as_slice(), &[n]].concat())));
+        }
+        let mut usual = 0;
+        for list in &lists {
+            for shadowed in [[0, 1], [3, 1], [2, 3]] {
+                let (list, own) = (seqs(list), Seq::new(4));
+                let sorted = ascending(&list);
+                let distinct = sorted.windows(2).all(|w| w[0] < w[1]);
+                let rules =
+                    distinct && list.iter().all(|s| *s < own) && cites_all(&sorted, &shadowed).is_ok();
+                let quick = is_usual(&list, &shadowed, own);
+                assert!(rules || !quick, "{list:?} {shadowed:?}");
+                usual += usize::from(quick);
+            }
+        }
+        assert!(usual > 3, "the quick check takes compaction's own form");
     }
 
     #[test]

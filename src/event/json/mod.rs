@@ -6,12 +6,13 @@
 //! nesting depth has no limit. Lone surrogates live as WTF-8 in [`JsonString`].
 
 mod compare;
+mod open;
 mod scan;
 mod string;
 mod value;
 
 pub use compare::{Digest, Digester, equal, tools_text};
-pub use scan::{Fault, FaultKind, MEMBERS_MAX, Notes, Scan, ScannedMember, scan};
+pub use scan::{Fault, FaultKind, MEMBERS_MAX, Notes, Scan, ScannedMember, scan, validate};
 pub use string::{JsonString, write_string};
 pub use value::{Elements, Kind, Member, Members, Value};
 

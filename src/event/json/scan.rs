@@ -1,13 +1,13 @@
 //! The validating pass: one walk over a text that decides whether it is JSON and notes its peculiarities.
 
-use super::string::compare_keys;
+use super::open::{Depth, Keys};
+use super::value::{Member, Value};
 
 /// Most top-level members of an object whose places a [`Scan`] keeps; an envelope has at most seven.
 pub const MEMBERS_MAX: usize = 16;
 
-/// Objects are checked for repeated keys while no more than this many keys are open at once, which bounds
-/// the memory of the check.
-const OPEN_KEYS_MAX: usize = 1 << 16;
+/// Members that an envelope has at most: room for them is made at once.
+const MEMBERS_USUAL: usize = 7;
 
 /// Byte offsets of the first peculiarity of each kind inside one value.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -48,6 +48,35 @@ pub struct Scan {
     pub notes: Notes,
 }
 
+impl Scan {
+    /// The last value of each of `keys` among the members of `text`, which this is the scan of.
+    #[must_use]
+    pub fn last_of<'a, const N: usize>(&self, text: &'a str, keys: [&str; N]) -> [Option<Value<'a>>; N] {
+        if self.more_members {
+            return Value::new(text).get_all(keys);
+        }
+        let mut found = [None; N];
+        for member in self.members.iter().map(|m| m.of(text)) {
+            if let Some(i) = keys.iter().position(|key| member.is(key)) {
+                found[i] = Some(member.value);
+            }
+        }
+        found
+    }
+}
+
+impl ScannedMember {
+    /// The member in `text`, which was scanned.
+    #[must_use]
+    pub fn of<'a>(&self, text: &'a str) -> Member<'a> {
+        Member { key: slice(text, self.key), value: Value::exact(slice(text, self.value)) }
+    }
+}
+
+fn slice(text: &str, (start, end): (u32, u32)) -> &str {
+    text.get(start as usize..end as usize).unwrap_or_default()
+}
+
 /// Why a text is not JSON.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fault {
@@ -76,17 +105,35 @@ pub enum FaultKind {
 ///
 /// The first [`Fault`], with its byte offset.
 pub fn scan(text: &str) -> Result<Scan, Fault> {
-    if u32::try_from(text.len()).is_err() {
-        return Err(Fault { kind: FaultKind::TooLong, offset: 0 });
+    let mut scanner = Scanner::new(text)?;
+    scanner.space();
+    let start = scanner.at;
+    let mut scan = Scan { value: (0, 0), members: Vec::new(), more_members: false, notes: Notes::default() };
+    if scanner.peek() == Some(b'{') {
+        scanner.outer_object(&mut scan)?;
+    } else {
+        scanner.value()?;
     }
-    Scanner {
-        bytes: text.as_bytes(),
-        at: 0,
-        depth: Depth::default(),
-        keys: Keys::default(),
-        notes: Notes::default(),
-    }
-    .run()
+    scan.value = (offset(start), offset(scanner.at));
+    scanner.end()?;
+    merge(&mut scan.notes, &scanner.notes);
+    Ok(scan)
+}
+
+/// Validates like [`scan`] and keeps no members: the offsets of the value, and its peculiarities. Allocates nothing
+/// for an ordinary text.
+///
+/// # Errors
+///
+/// Those of [`scan`].
+pub fn validate(text: &str) -> Result<((u32, u32), Notes), Fault> {
+    let mut scanner = Scanner::new(text)?;
+    scanner.space();
+    let start = scanner.at;
+    scanner.value()?;
+    let value = (offset(start), offset(scanner.at));
+    scanner.end()?;
+    Ok((value, scanner.notes))
 }
 
 struct Scanner<'a> {
@@ -97,53 +144,42 @@ struct Scanner<'a> {
     notes: Notes,
 }
 
-impl Scanner<'_> {
-    fn run(mut self) -> Result<Scan, Fault> {
-        self.space();
-        let start = self.at;
-        let mut members = Vec::new();
-        let mut more_members = false;
-        let mut whole = Notes::default();
-        if self.peek() == Some(b'{') {
-            self.outer_object(&mut members, &mut more_members, &mut whole)?;
-        } else {
-            self.value()?;
-            whole = self.notes;
+impl<'a> Scanner<'a> {
+    fn new(text: &'a str) -> Result<Self, Fault> {
+        if u32::try_from(text.len()).is_err() {
+            return Err(Fault { kind: FaultKind::TooLong, offset: 0 });
         }
-        let end = self.at;
+        let (depth, keys, notes) = (Depth::default(), Keys::new(), Notes::default());
+        Ok(Self { bytes: text.as_bytes(), at: 0, depth, keys, notes })
+    }
+
+    /// Nothing but white space is left.
+    fn end(&mut self) -> Result<(), Fault> {
         self.space();
-        if self.at < self.bytes.len() {
-            return Err(self.fault(FaultKind::Trailing));
-        }
-        merge(&mut whole, &self.notes);
-        Ok(Scan { value: (offset(start), offset(end)), members, more_members, notes: whole })
+        if self.at < self.bytes.len() { Err(self.fault(FaultKind::Trailing)) } else { Ok(()) }
     }
 
     /// The outermost object, whose members are kept apart.
-    fn outer_object(
-        &mut self,
-        members: &mut Vec<ScannedMember>,
-        more: &mut bool,
-        whole: &mut Notes,
-    ) -> Result<(), Fault> {
+    fn outer_object(&mut self, scan: &mut Scan) -> Result<(), Fault> {
         self.open(true);
         self.space();
         if self.peek() == Some(b'}') {
             self.close();
             return Ok(());
         }
+        scan.members.reserve(MEMBERS_USUAL);
         loop {
             let key = self.key()?;
             self.notes = Notes { line_break: self.notes.line_break, ..Notes::default() };
             let start = self.at;
             self.value()?;
             let notes = std::mem::take(&mut self.notes);
-            merge(whole, &notes);
+            merge(&mut scan.notes, &notes);
             let value = (offset(start), offset(self.at));
-            if members.len() < MEMBERS_MAX {
-                members.push(ScannedMember { key, value, notes });
+            if scan.members.len() < MEMBERS_MAX {
+                scan.members.push(ScannedMember { key, value, notes });
             } else {
-                *more = true;
+                scan.more_members = true;
             }
             self.space();
             match self.peek() {
@@ -153,7 +189,6 @@ impl Scanner<'_> {
                 }
                 Some(b'}') => {
                     self.close();
-                    merge(whole, &self.notes);
                     return Ok(());
                 }
                 _ => return Err(self.misfit()),
@@ -183,7 +218,7 @@ impl Scanner<'_> {
                     }
                     self.close();
                 }
-                Some(b'"') => self.string()?,
+                Some(b'"') => drop(self.string()?),
                 Some(b'-' | b'0'..=b'9') => self.number()?,
                 Some(b't') => self.literal(b"true")?,
                 Some(b'f') => self.literal(b"false")?,
@@ -240,9 +275,9 @@ impl Scanner<'_> {
             return Err(self.misfit());
         }
         let start = self.at;
-        self.string()?;
+        let escaped = self.string()?;
         let key = (offset(start), offset(self.at));
-        self.keys.push(key);
+        self.keys.push(key, escaped);
         self.space();
         if self.peek() != Some(b':') {
             return Err(self.misfit());
@@ -252,18 +287,21 @@ impl Scanner<'_> {
         Ok(key)
     }
 
-    fn string(&mut self) -> Result<(), Fault> {
+    /// A string; `true` if it holds escapes.
+    fn string(&mut self) -> Result<bool, Fault> {
         self.at += 1;
+        let mut escaped = false;
         loop {
             self.at = plain_end(self.bytes, self.at);
             match self.peek() {
                 Some(b'"') => {
                     self.at += 1;
-                    return Ok(());
+                    return Ok(escaped);
                 }
                 Some(b'\\') => self.escape()?,
                 _ => return Err(self.misfit()),
             }
+            escaped = true;
         }
     }
 
@@ -354,6 +392,9 @@ impl Scanner<'_> {
 
     fn space(&mut self) {
         while let Some(b) = self.peek() {
+            if b > b' ' {
+                return;
+            }
             match b {
                 b' ' | b'\t' => {}
                 b'\n' | b'\r' => note(&mut self.notes.line_break, Some(offset(self.at))),
@@ -373,78 +414,6 @@ impl Scanner<'_> {
 
     fn misfit(&self) -> Fault {
         self.fault(if self.at < self.bytes.len() { FaultKind::Unexpected } else { FaultKind::Truncated })
-    }
-}
-
-/// The open containers: one bit each, so that depth costs an eighth of a byte a level.
-#[derive(Default)]
-struct Depth {
-    bits: Vec<u64>,
-    len: usize,
-}
-
-impl Depth {
-    fn push(&mut self, object: bool) {
-        let (word, bit) = (self.len / 64, self.len % 64);
-        if word == self.bits.len() {
-            self.bits.push(0);
-        }
-        self.bits[word] = self.bits[word] & !(1 << bit) | u64::from(object) << bit;
-        self.len += 1;
-    }
-
-    /// Leaves the innermost container; `true` if it was an object.
-    fn pop(&mut self) -> bool {
-        let object = self.top_is_object();
-        self.len -= 1;
-        object
-    }
-
-    fn top_is_object(&self) -> bool {
-        let at = self.len - 1;
-        self.bits[at / 64] >> (at % 64) & 1 == 1
-    }
-}
-
-/// The keys of all open objects, innermost last.
-#[derive(Default)]
-struct Keys {
-    spans: Vec<(u32, u32)>,
-    starts: Vec<u32>,
-    /// The innermost object had more keys than are kept.
-    overflow: bool,
-}
-
-impl Keys {
-    fn open(&mut self) {
-        self.starts.push(offset(self.spans.len()));
-    }
-
-    fn push(&mut self, key: (u32, u32)) {
-        if self.spans.len() < OPEN_KEYS_MAX {
-            self.spans.push(key);
-        } else {
-            self.overflow = true;
-        }
-    }
-
-    /// Leaves the innermost object; the offset of a key that it has twice.
-    fn close(&mut self, text: &[u8]) -> Option<u32> {
-        let start = self.starts.pop()? as usize;
-        let spans = &mut self.spans[start..];
-        let span = |s: &(u32, u32)| &text[s.0 as usize..s.1 as usize];
-        let repeated = if std::mem::take(&mut self.overflow) || spans.len() < 2 {
-            None
-        } else if spans.len() <= 8 {
-            (1..spans.len())
-                .find(|&i| spans[..i].iter().any(|s| compare_keys(span(s), span(&spans[i])).is_eq()))
-                .map(|i| spans[i].0)
-        } else {
-            spans.sort_by(|a, b| compare_keys(span(a), span(b)).then(a.0.cmp(&b.0)));
-            spans.windows(2).filter(|w| compare_keys(span(&w[0]), span(&w[1])).is_eq()).map(|w| w[1].0).min()
-        };
-        self.spans.truncate(start);
-        repeated
     }
 }
 
@@ -485,6 +454,9 @@ fn note(slot: &mut Option<u32>, found: Option<u32>) {
 }
 
 fn merge(into: &mut Notes, from: &Notes) {
+    if *from == Notes::default() {
+        return;
+    }
     note(&mut into.negative_zero, from.negative_zero);
     note(&mut into.unsafe_integer, from.unsafe_integer);
     note(&mut into.non_finite, from.non_finite);

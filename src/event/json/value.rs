@@ -54,6 +54,11 @@ impl<'a> Value<'a> {
         Self { text: text.trim_matches([' ', '\t', '\n', '\r']) }
     }
 
+    /// The value that is all of `text`, with no white space around it.
+    pub(super) fn exact(text: &'a str) -> Self {
+        Self { text }
+    }
+
     /// The text of the value.
     #[must_use]
     pub fn raw(&self) -> &'a str {
@@ -283,5 +288,7 @@ fn string_end(bytes: &[u8], start: usize) -> usize {
 
 fn literal_is(literal: &str, expected: &str) -> bool {
     let inner = literal.get(1..literal.len().saturating_sub(1)).unwrap_or_default();
-    inner == expected || inner.contains('\\') && JsonString::decode(literal) == *expected
+    // Escapes only lengthen, so an equal literal with escapes is longer.
+    inner == expected
+        || inner.len() > expected.len() && inner.contains('\\') && JsonString::decode(literal) == *expected
 }
