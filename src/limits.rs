@@ -7,6 +7,8 @@ pub const RECORD_BYTES_MAX: u64 = 256 << 20;
 pub const BATCH_BYTES_MAX: u64 = 512 << 20;
 /// Longest session id, in bytes of UTF-8; an id has at least one byte.
 pub const SESSION_ID_BYTES_MAX: usize = 1024;
+/// Most members of `sourceEventSeqs` of one event.
+pub const SOURCES_PER_EVENT_MAX: usize = 1 << 25;
 /// Longest event type, in bytes of UTF-8.
 pub const TYPE_NAME_BYTES_MAX: usize = 1024;
 /// Most events in one session: a seq fits in 32 bits with the highest value kept free.

@@ -14,7 +14,7 @@ use super::verdict::{Refusal, RefusalKind, Warning, WarningKind};
 use super::vocabulary::Vocabulary;
 use super::{message, request_header, surface_rules, turn_rules};
 use crate::ids::Seq;
-use crate::limits::{EVENTS_PER_SESSION_MAX, RECORD_BYTES_MAX};
+use crate::limits::{EVENTS_PER_SESSION_MAX, RECORD_BYTES_MAX, SAFE_INTEGER_MAX};
 
 /// Admits the next event of a session, or says why not. The caller folds what is admitted into `state`.
 ///
@@ -22,7 +22,7 @@ use crate::limits::{EVENTS_PER_SESSION_MAX, RECORD_BYTES_MAX};
 ///
 /// # Errors
 ///
-/// The first rule that the event breaks, in the order: legacy kinds, payload text, older shapes (brought up to date on
+/// The first rule that the event breaks, in the order: legacy kinds, payload text, time, older shapes (brought up to date on
 /// import), vocabulary, shape by type, contiguity, limits, surface, provenance, rewrite. [`Refusal::seq`] is set.
 pub fn admit<'a>(
     state: &dyn SessionState,
@@ -48,6 +48,7 @@ impl Gate<'_> {
     fn admit<'a>(mut self, candidate: Candidate<'a>) -> Result<Admitted<'a>, Refusal> {
         let Candidate { type_name, seq: _, time, data, surface_op, sources, ignorable } = candidate;
         let data = self.payload(&type_name, data)?;
+        check_time(time)?;
         let (type_name, data) = self.up_to_date(type_name, data, surface_op)?;
         self.vocabulary.check(&type_name, ignorable)?;
         self.shape(&type_name, Value::new(&data))?;
@@ -186,6 +187,15 @@ impl Gate<'_> {
     }
 }
 
+/// `time` is a safe integer (spec section 2.1); only a host can say another.
+fn check_time(time: i64) -> Result<(), Refusal> {
+    if (-SAFE_INTEGER_MAX..=SAFE_INTEGER_MAX).contains(&time) {
+        return Ok(());
+    }
+    let message = "time must be an integer of at most 2^53 - 1 in size: milliseconds since the Unix epoch";
+    Err(Refusal::new(RefusalKind::Envelope, "envelope-time", message))
+}
+
 /// The event as stored has at most [`RECORD_BYTES_MAX`] bytes.
 fn check_size(bytes: usize) -> Result<(), Refusal> {
     if u64::try_from(bytes).is_ok_and(|bytes| bytes <= RECORD_BYTES_MAX) {
@@ -198,6 +208,16 @@ fn check_size(bytes: usize) -> Result<(), Refusal> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn time_is_a_safe_integer() {
+        for time in [0, SAFE_INTEGER_MAX, -SAFE_INTEGER_MAX] {
+            assert_eq!(check_time(time), Ok(()));
+        }
+        for time in [i64::MIN, -SAFE_INTEGER_MAX - 1, SAFE_INTEGER_MAX + 1] {
+            assert_eq!(check_time(time).map_err(|r| r.rule), Err("envelope-time"));
+        }
+    }
 
     #[test]
     fn a_record_is_bounded() {

@@ -9,8 +9,10 @@ use super::json::{Fault, JsonString, Scan, Value, scan};
 use super::legacy::{legacy_kind, legacy_refusal};
 use super::model::{Candidate, Provenance, SurfaceOp};
 use super::payload::Payload;
+use super::surface_rules::too_many_sources;
 use super::verdict::{Refusal, RefusalKind};
 use crate::ids::Seq;
+use crate::limits::SOURCES_PER_EVENT_MAX;
 
 /// Reads one record of a log: `scan` is what [`scan`](super::json::scan) found in `text`.
 ///
@@ -167,24 +169,20 @@ fn sources(value: Value<'_>) -> Result<Provenance<'_>, Refusal> {
     if !value.is_array() {
         return Err(bad_source("sourceEventSeqs must be an array"));
     }
-    let mut list = Vec::new();
-    let mut elements = value.elements();
-    while let Some(element) = elements.next() {
-        if element.is_array() {
-            let mut ranges: Vec<_> = list.into_iter().map(|seq| (seq, seq)).collect();
-            ranges.push(pair(element)?);
-            for element in elements {
-                ranges.push(if element.is_array() {
-                    pair(element)?
-                } else {
-                    single(element).map(|s| (s, s))?
-                });
-            }
-            return Ok(Provenance::Ranges(ranges));
-        }
-        list.push(single(element)?);
+    let (text, elements) = (value.raw(), value.elements());
+    // Two bytes of text make a source, which takes up to sixteen: the count is bounded first.
+    if text.len() / 2 > SOURCES_PER_EVENT_MAX && elements.clone().nth(SOURCES_PER_EVENT_MAX).is_some() {
+        return Err(too_many_sources());
     }
-    Ok(Provenance::List(Cow::Owned(list)))
+    // A bracket inside a string is taken for a range's here, and its string is refused either way.
+    if memchr::memchr(b'[', &text.as_bytes()[1..]).is_some() {
+        return Ok(Provenance::Ranges(elements.map(range).collect::<Result<_, _>>()?));
+    }
+    Ok(Provenance::List(Cow::Owned(elements.map(single).collect::<Result<_, _>>()?)))
+}
+
+fn range(element: Value<'_>) -> Result<(Seq, Seq), Refusal> {
+    if element.is_array() { pair(element) } else { single(element).map(|seq| (seq, seq)) }
 }
 
 fn single(element: Value<'_>) -> Result<Seq, Refusal> {

@@ -11,6 +11,7 @@ use super::model::{Placement, SessionState, SurfaceOp};
 use super::verdict::{Refusal, RefusalKind};
 use super::vocabulary::is_surface_type;
 use crate::ids::Seq;
+use crate::limits::SOURCES_PER_EVENT_MAX;
 
 /// Sources beyond the shadowed nodes that the quick check takes: compaction adds two.
 const EXTRA_SOURCES_MAX: usize = 4;
@@ -65,7 +66,7 @@ fn replaced(state: &dyn SessionState, start: Seq, end: Seq) -> Result<Range<usiz
 /// Ranges written out: each runs forward and ends before the event, and the list that they make is strictly increasing,
 /// so it has at most as many members as there are earlier events (spec section 20).
 pub(super) fn expanded(ranges: &[(Seq, Seq)], own: Seq) -> Result<Vec<Seq>, Refusal> {
-    let mut next = Seq::new(0);
+    let (mut next, mut total) = (Seq::new(0), 0);
     for &(start, end) in ranges {
         if start > end || end >= own || start < next {
             let message = format!(
@@ -74,9 +75,19 @@ pub(super) fn expanded(ranges: &[(Seq, Seq)], own: Seq) -> Result<Vec<Seq>, Refu
             return Err(Refusal::new(RefusalKind::RangeProvenance, "range-order", message));
         }
         next = end.next();
+        total += next.get() - start.get();
+    }
+    if !usize::try_from(total).is_ok_and(|total| total <= SOURCES_PER_EVENT_MAX) {
+        return Err(too_many_sources());
     }
     let seqs = ranges.iter().flat_map(|(start, end)| start.get()..=end.get()).map(Seq::new);
     Ok(seqs.collect())
+}
+
+/// More sources than [`SOURCES_PER_EVENT_MAX`].
+pub(super) fn too_many_sources() -> Refusal {
+    let message = format!("sourceEventSeqs has more than {SOURCES_PER_EVENT_MAX} members");
+    Refusal::new(RefusalKind::Limit, "sources-per-event", message)
 }
 
 /// Sources: not empty except on an `assistant/message`, no duplicates, all earlier than the event, and of a replacement
@@ -344,6 +355,8 @@ mod tests {
         assert_eq!(expand(&[(7, 8), (3, 4)]), Err("range-order"));
         assert_eq!(expand(&[(3, 20)]), Err("range-order"));
         assert_eq!(expand(&[(0, u64::MAX)]), Err("range-order"));
+        let wide = [(Seq::new(0), Seq::new(u64::from(u32::MAX) - 2))];
+        assert_eq!(expanded(&wide, Seq::new(u64::from(u32::MAX))).unwrap_err().kind, RefusalKind::Limit);
     }
 
     #[test]

@@ -238,3 +238,98 @@ fn admitted_events_write_back_what_was_read() {
     assert_eq!(out, line);
     assert!(Value::new(&out).get("ignorable").unwrap().is_true());
 }
+
+/// Lines that exercise every rule, older shapes included.
+fn samples() -> Vec<String> {
+    let replace = r#"{"op":"replace","start":2,"end":2},"sourceEventSeqs":[[0,1],2]"#;
+    let samples = [
+        USER,
+        ASSISTANT,
+        RESULT,
+        CHUNK,
+        r#"{"type":"turn/start","data":{"turn":1,"trigger":{"kind":"user"}}}"#,
+        r#"{"type":"turn/end","data":{"turn":1,"reason":{"kind":"error","step":0,"message":"m","code":"c"}}}"#,
+        r#"{"type":"steering/message","data":{"turn":1,"content":[],"source":{"kind":"user"}},"surfaceOp":"append"}"#,
+        r#"{"type":"tool/result","data":{"callId":"c","content":[],"isError":true},"surfaceOp":"append"}"#,
+        r#"{"type":"assistant/message","data":{"content":[],"provenance":{"provider":"p","model":"m"}},"surfaceOp":"append"}"#,
+        r#"{"type":"request/header","data":{"header":{"config":{"provider":"p","model":"m"},"tools":[{"a":1}],"system":"s"},"reason":"change","startsSeries":true}}"#,
+        r#"{"type":"acme/\u006eote","seq":4,"time":1,"data":[1e3,"\ud800"],"ignorable":true}"#,
+    ];
+    samples.iter().map(|s| (*s).to_owned()).chain([but(RESULT, "\"append\"", replace)]).collect()
+}
+
+/// A small generator of numbers, for repeatable tests.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        usize::try_from(self.0 % bound as u64).unwrap()
+    }
+
+    fn pick<'a>(&mut self, from: &[&'a str]) -> &'a str {
+        from[self.below(from.len())]
+    }
+
+    /// The line with one value, key or byte changed.
+    fn mutate(&mut self, line: &str) -> String {
+        let mut bytes = line.as_bytes().to_vec();
+        let starts: Vec<usize> =
+            (1..bytes.len()).filter(|i| matches!(bytes[i - 1], b':' | b',' | b'[')).collect();
+        let start = starts[self.below(starts.len())];
+        let end = start + Value::new(&line[start..]).raw().find([',', '}', ']']).unwrap_or(0);
+        match self.below(4) {
+            0 => drop(bytes.remove(start)),
+            1 => drop(bytes.splice(start..start, line[start..end].bytes().chain([b',']))),
+            _ => {
+                let tokens = [
+                    "null",
+                    "[]",
+                    "{}",
+                    "-0",
+                    "0",
+                    "2",
+                    "1e400",
+                    "9007199254740993",
+                    "\"\"",
+                    "\"user\"",
+                    "true",
+                    "[[1,0]]",
+                    "\"\\ud800\"",
+                ];
+                drop(bytes.splice(start..end, self.pick(&tokens).bytes()));
+            }
+        }
+        String::from_utf8(bytes).unwrap()
+    }
+}
+
+#[test]
+fn whatever_is_admitted_is_admitted_again_from_its_own_text() {
+    let (samples, mut random) = (samples(), Random(0x5EED));
+    let mut admitted_total = 0;
+    for round in 0..10_000 {
+        let mut line = samples[round % samples.len()].clone();
+        for _ in 0..=random.below(3) {
+            line = random.mutate(&line);
+        }
+        for origin in [Origin::Import, Origin::Append] {
+            let Ok(admitted) = session().take(&line, origin) else { continue };
+            let mut text = String::new();
+            admitted.event().write_json(&mut text);
+            assert!(!text.contains(['\n', '\r']), "{text}");
+            let again = session()
+                .take(&text, Origin::Load)
+                .unwrap_or_else(|refusal| panic!("{refusal}: {text} of {line}"));
+            assert_eq!(again.event(), admitted.event(), "{line}");
+            assert_eq!(
+                (again.placement(), again.rewrite_digest()),
+                (admitted.placement(), admitted.rewrite_digest())
+            );
+            admitted_total += 1;
+        }
+    }
+    assert!(admitted_total > 500, "{admitted_total}");
+}

@@ -19,7 +19,7 @@ pub(super) struct Depth {
 
 impl Depth {
     pub(super) fn push(&mut self, object: bool) {
-        if self.len > 0 && self.len % 64 == 0 {
+        if self.len > 0 && self.len.is_multiple_of(64) {
             self.below.push(self.top);
         }
         self.top = self.top << 1 | u64::from(object);
@@ -31,7 +31,7 @@ impl Depth {
         let object = self.top_is_object();
         self.top >>= 1;
         self.len -= 1;
-        if self.len > 0 && self.len % 64 == 0 {
+        if self.len > 0 && self.len.is_multiple_of(64) {
             self.top = self.below.pop().unwrap_or_default();
         }
         object
