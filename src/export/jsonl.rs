@@ -6,7 +6,7 @@ use std::io::Write;
 
 use super::pack::{Packer, write_line};
 use crate::error::{Error, ErrorKind, Result};
-use crate::event::Event;
+use crate::event::{Event, SessionHeader};
 use crate::format::compress::{FrameEncoder, LEVEL_DEFAULT};
 use crate::import::packed;
 
@@ -45,27 +45,26 @@ pub struct JsonlWriter<W> {
 }
 
 impl<W: Write> JsonlWriter<W> {
-    /// Writes the header line, given without its line feed. With `packed`, runs of chunk events become rows
-    /// (spec section 13), losing nothing.
+    /// Writes the header line. With `packed`, runs of chunk events become rows (spec section 13), losing
+    /// nothing.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] when the header is more than one line, [`ErrorKind::Io`] from `out`.
-    pub fn new(out: W, format: JsonlFormat, packed: bool, header_line: &str) -> Result<Self> {
-        if header_line.contains('\n') {
-            return Err(Error::new(ErrorKind::Invalid, "export: the session header has a line break"));
-        }
+    /// [`ErrorKind::Io`] from `out`.
+    pub fn new(out: W, format: JsonlFormat, packed: bool, header: &SessionHeader) -> Result<Self> {
         let encoder = match format {
             JsonlFormat::Plain => None,
             JsonlFormat::Zstd => Some(FrameEncoder::new(LEVEL_DEFAULT, true)?),
         };
         let mut writer = Self {
             out,
-            text: format!("{header_line}\n"),
+            text: String::new(),
             packer: packed.then(Packer::default),
             encoder,
             frame: Vec::new(),
         };
+        header.write_json(&mut writer.text);
+        writer.text.push('\n');
         writer.write_piece()?;
         Ok(writer)
     }

@@ -7,4 +7,4 @@ mod pack;
 mod publish;
 
 pub use jsonl::{JsonlFormat, JsonlWriter};
-pub use publish::{publish_file, session_directory};
+pub use publish::{publish_file, publish_session};

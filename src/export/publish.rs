@@ -9,22 +9,36 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::jsonl::{JsonlFormat, JsonlWriter};
 use crate::error::{Error, ErrorKind, Result};
+use crate::event::SessionHeader;
 use crate::import::layout;
 
 /// Temporary names that are tried before giving up.
 const NAMES_TRIED_MAX: u32 = 1 << 16;
 
-/// Creates the directory of a session under `root`, with its parents, and makes their names durable
-/// (spec section 14.1).
+/// Publishes a session under `root` in the reference's layout (spec section 14.1), creating what is missing of
+/// its directories, and gives the path of its log. See [`publish_file`].
 ///
 /// # Errors
 ///
 /// [`ErrorKind::Invalid`] for an empty id, [`ErrorKind::Conflict`] where something else than a directory
-/// has the name or a log of the session lies there already, in either format; [`ErrorKind::Io`] else.
-pub fn session_directory(root: &Path, id: &str, cwd: Option<&str>) -> Result<PathBuf> {
-    let key = layout::session_key(id)
+/// has the name or a log of the session lies there already, in either format; [`ErrorKind::Io`] and whatever
+/// `write` answers.
+pub fn publish_session(
+    root: &Path,
+    format: JsonlFormat,
+    packed: bool,
+    header: &SessionHeader,
+    write: impl FnOnce(&mut JsonlWriter<BufWriter<File>>) -> Result<()>,
+) -> Result<PathBuf> {
+    let log = session_directory(root, header)?.join(format.file_name());
+    publish_file(&log, format, packed, header, write)?;
+    Ok(log)
+}
+
+fn session_directory(root: &Path, header: &SessionHeader) -> Result<PathBuf> {
+    let key = layout::session_key(&header.id)
         .ok_or_else(|| Error::new(ErrorKind::Invalid, "export: a session needs an id"))?;
-    let project = root.join(layout::project_key(cwd));
+    let project = root.join(layout::project_key(header.cwd.as_ref()));
     let session = project.join(key);
     create_directories(root)?;
     for directory in [&project, &session] {
@@ -54,11 +68,11 @@ pub fn publish_file(
     path: &Path,
     format: JsonlFormat,
     packed: bool,
-    header_line: &str,
+    header: &SessionHeader,
     write: impl FnOnce(&mut JsonlWriter<BufWriter<File>>) -> Result<()>,
 ) -> Result<()> {
     let (temporary, file) = Temporary::create(path)?;
-    let mut writer = JsonlWriter::new(BufWriter::new(file), format, packed, header_line)?;
+    let mut writer = JsonlWriter::new(BufWriter::new(file), format, packed, header)?;
     write(&mut writer)?;
     let file = writer.finish()?.into_inner().map_err(|e| failed(path, e.into_error()))?;
     file.sync_all().map_err(|e| failed(path, e))?;
@@ -112,6 +126,7 @@ fn create_directories(directory: &Path) -> Result<()> {
         directory.ancestors().take_while(|p| !p.as_os_str().is_empty() && !p.exists()).collect();
     for part in missing.into_iter().rev() {
         let mut builder = DirBuilder::new();
+        builder.recursive(false);
         #[cfg(unix)]
         std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
         match builder.create(part) {
@@ -156,10 +171,12 @@ fn conflict(what: &str, path: &Path) -> Error {
 mod tests {
     use super::*;
 
-    const HEADER: &str = r#"{"type":"session","version":0,"id":"s","createdAt":0,"delegationDepth":0}"#;
-
     fn publish(path: &Path) -> Result<()> {
-        publish_file(path, JsonlFormat::Plain, true, HEADER, |_| Ok(()))
+        publish_file(path, JsonlFormat::Plain, true, &SessionHeader::new("s", 0), |_| Ok(()))
+    }
+
+    fn publish_id(root: &Path, id: &str) -> Result<PathBuf> {
+        publish_session(root, JsonlFormat::Zstd, true, &SessionHeader::new(id, 0), |_| Ok(()))
     }
 
     fn names(directory: &Path) -> Vec<String> {
@@ -173,11 +190,14 @@ mod tests {
     fn a_log_appears_whole_private_and_alone() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().join("new/root");
-        let session = session_directory(&root, "a/b", Some("/srv/app")).unwrap();
-        assert_eq!(session, root.join("--srv-app--/a~002Fb"));
-        let log = session.join(JsonlFormat::Plain.file_name());
-        publish(&log).unwrap();
-        assert_eq!(fs::read_to_string(&log).unwrap(), format!("{HEADER}\n"));
+        let mut header = SessionHeader::new("a/b", 7);
+        header.cwd = Some("/srv/app".into());
+        let log = publish_session(&root, JsonlFormat::Plain, true, &header, |_| Ok(())).unwrap();
+        let session = root.join("--srv-app--/a~002Fb");
+        assert_eq!(log, session.join("session.jsonl"));
+        let mut line = String::new();
+        header.write_json(&mut line);
+        assert_eq!(fs::read_to_string(&log).unwrap(), line + "\n");
         assert_eq!(names(&session), ["session.jsonl"]);
         #[cfg(unix)]
         {
@@ -190,27 +210,25 @@ mod tests {
     #[test]
     fn nothing_is_overwritten() {
         let dir = tempfile::tempdir().unwrap();
-        let session = session_directory(dir.path(), "s", None).unwrap();
-        let log = session.join(JsonlFormat::Zstd.file_name());
+        let log = publish_id(dir.path(), "s").unwrap();
         fs::write(&log, "precious").unwrap();
         assert_eq!(publish(&log).unwrap_err().kind(), ErrorKind::Conflict);
+        assert_eq!(names(log.parent().unwrap()), ["session.jsonl.zstd"]);
+        assert_eq!(publish_id(dir.path(), "s").unwrap_err().kind(), ErrorKind::Conflict);
         assert_eq!(fs::read_to_string(&log).unwrap(), "precious");
-        assert_eq!(names(&session), ["session.jsonl.zstd"]);
-        // A log in either format is one too many.
-        assert_eq!(session_directory(dir.path(), "s", None).unwrap_err().kind(), ErrorKind::Conflict);
+        // A log in the other format is one too many as well.
+        fs::rename(&log, log.with_extension("")).unwrap();
+        assert_eq!(publish_id(dir.path(), "s").unwrap_err().kind(), ErrorKind::Conflict);
     }
 
     #[test]
     fn a_failed_export_leaves_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let log = dir.path().join("out.jsonl");
-        let error = publish_file(&log, JsonlFormat::Zstd, true, HEADER, |_| {
+        let error = publish_file(&log, JsonlFormat::Zstd, true, &SessionHeader::new("s", 0), |_| {
             Err(Error::new(ErrorKind::Cancelled, "export: stopped"))
         });
         assert_eq!(error.unwrap_err().kind(), ErrorKind::Cancelled);
-        let lines = format!("{HEADER}\n{HEADER}");
-        let error = publish_file(&log, JsonlFormat::Plain, true, &lines, |_| Ok(()));
-        assert_eq!(error.unwrap_err().kind(), ErrorKind::Invalid);
         assert!(names(dir.path()).is_empty());
         assert_eq!(publish(&dir.path().join("absent/out.jsonl")).unwrap_err().kind(), ErrorKind::Io);
     }
@@ -218,9 +236,9 @@ mod tests {
     #[test]
     fn an_id_is_needed_and_files_are_no_directories() {
         let dir = tempfile::tempdir().unwrap();
-        assert_eq!(session_directory(dir.path(), "", None).unwrap_err().kind(), ErrorKind::Invalid);
+        assert_eq!(publish_id(dir.path(), "").unwrap_err().kind(), ErrorKind::Invalid);
         fs::write(dir.path().join("_no-cwd"), "").unwrap();
-        assert!(session_directory(dir.path(), "s", None).is_err());
+        assert!(publish_id(dir.path(), "s").is_err());
     }
 
     #[cfg(unix)]
@@ -230,6 +248,6 @@ mod tests {
         fs::create_dir_all(dir.path().join("elsewhere")).unwrap();
         fs::create_dir_all(dir.path().join("_no-cwd")).unwrap();
         std::os::unix::fs::symlink(dir.path().join("elsewhere"), dir.path().join("_no-cwd/s")).unwrap();
-        assert_eq!(session_directory(dir.path(), "s", None).unwrap_err().kind(), ErrorKind::Conflict);
+        assert_eq!(publish_id(dir.path(), "s").unwrap_err().kind(), ErrorKind::Conflict);
     }
 }

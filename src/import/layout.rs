@@ -8,6 +8,7 @@ use std::collections::hash_map::Entry;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
+use crate::event::json::JsonString;
 use crate::event::{Refusal, RefusalKind};
 
 /// Directory of the sessions without a working directory.
@@ -17,11 +18,11 @@ const SLUG_UNITS_MAX: usize = 251;
 
 /// The directory name under the root for sessions of this working directory.
 #[must_use]
-pub fn project_key(cwd: Option<&str>) -> String {
+pub fn project_key(cwd: Option<&JsonString<'_>>) -> String {
     let Some(cwd) = cwd else { return NO_CWD.to_owned() };
-    let mut slug = String::with_capacity(cwd.len());
+    let mut slug = String::with_capacity(cwd.as_bytes().len());
     let mut after_separator = false;
-    for unit in cwd.encode_utf16() {
+    for unit in units(cwd) {
         let separator = [b'/', b'\\', b':'].map(u16::from).contains(&unit);
         if !separator {
             push_unit(&mut slug, unit);
@@ -49,6 +50,29 @@ pub fn session_key(id: &str) -> Option<String> {
             Some(key)
         }
     }
+}
+
+/// The UTF-16 units of a string, lone surrogates included.
+fn units(string: &JsonString<'_>) -> Vec<u16> {
+    let mut units = Vec::with_capacity(string.as_bytes().len());
+    let mut rest = string.as_bytes();
+    while let Some(&lead) = rest.first() {
+        let (bytes, bits) = match lead {
+            0..0x80 => (1, lead),
+            0x80..0xE0 => (2, lead & 0x1F),
+            0xE0..0xF0 => (3, lead & 0x0F),
+            0xF0.. => (4, lead & 0x07),
+        };
+        let (point, after) = rest.split_at(bytes.min(rest.len()));
+        let code = point[1..].iter().fold(u32::from(bits), |code, &b| code << 6 | u32::from(b & 0x3F));
+        match (u16::try_from(code), char::from_u32(code)) {
+            (Ok(unit), _) => units.push(unit),
+            (Err(_), Some(high)) => units.extend_from_slice(high.encode_utf16(&mut [0; 2])),
+            (Err(_), None) => {}
+        }
+        rest = after;
+    }
+    units
 }
 
 /// One unit: itself if it is safe in a file name everywhere, else `~` and four hex digits.
@@ -94,6 +118,10 @@ impl KnownIds {
 mod tests {
     use super::*;
 
+    fn key_of(cwd: &str) -> String {
+        project_key(Some(&JsonString::from(cwd)))
+    }
+
     #[test]
     fn project_keys_follow_the_reference() {
         let cases = [
@@ -108,17 +136,21 @@ mod tests {
             ("/\u{e9}/\u{1F600}", "--~00E9-~D83D~DE00--"),
         ];
         for (cwd, key) in cases {
-            assert_eq!(project_key(Some(cwd)), key, "{cwd}");
+            assert_eq!(key_of(cwd), key, "{cwd}");
         }
+        assert_eq!(
+            project_key(Some(&JsonString::decode(r#""/a\udc00\ud83c/\ud83d\ude00""#))),
+            "--a~DC00~D83C-~D83D~DE00--"
+        );
         assert_eq!(project_key(None), "_no-cwd");
     }
 
     #[test]
     fn a_long_slug_is_cut_at_251_units() {
-        let key = project_key(Some(&format!("/{}", "a".repeat(300))));
+        let key = key_of(&format!("/{}", "a".repeat(300)));
         assert_eq!(key, format!("--{}--", "a".repeat(251)));
         // The cut may fall inside an escape.
-        let key = project_key(Some(&format!("/{}\u{e9}", "a".repeat(249))));
+        let key = key_of(&format!("/{}\u{e9}", "a".repeat(249)));
         assert_eq!(key, format!("--{}~0--", "a".repeat(249)));
     }
 

@@ -220,6 +220,9 @@ impl Splitter {
 
     fn shift_to_front(&mut self) {
         let by = self.pending.start;
+        if by == 0 {
+            return;
+        }
         self.buffer.copy_within(self.pending.clone(), 0);
         self.pending = 0..self.pending.len();
         self.searched = self.searched.saturating_sub(by);

@@ -244,7 +244,9 @@ mod tests {
     use super::*;
     use crate::event::json::scan;
 
-    fn expanded(text: &str) -> Result<Option<Vec<(u64, i64, String)>>, Refusal> {
+    type Members = Vec<(u64, i64, String)>;
+
+    fn expanded(text: &str) -> Result<Option<Members>, Refusal> {
         let rows = expand(text, &scan(text).unwrap())?;
         Ok(rows.map(|rows| rows.map(|m| (m.seq.get(), m.time, m.data)).collect()))
     }

@@ -92,6 +92,12 @@ impl<R: Read + Seek> ZstdFrames<R> {
         let extent = if start == self.source.len() { None } else { Some(walk::extent(&mut self.source)?) };
         let frame = match extent {
             Some(Ok(Extent::Complete { end })) => Frame { start, end, torn: false },
+            Some(Err(refusal)) => {
+                self.announce(refusal, start);
+                self.splitter.forget_fragment();
+                self.next_frame = self.source.len();
+                return Ok(());
+            }
             _ if self.splitter.has_fragment() => {
                 self.state = State::Fragment;
                 if !self.lenient {
@@ -100,11 +106,6 @@ impl<R: Read + Seek> ZstdFrames<R> {
                 return Ok(());
             }
             Some(Ok(Extent::Torn)) => Frame { start, end: self.source.len(), torn: true },
-            Some(Err(refusal)) => {
-                self.announce(refusal, start);
-                self.next_frame = self.source.len();
-                return Ok(());
-            }
             None => {
                 self.state = State::Done;
                 return Ok(());

@@ -28,7 +28,7 @@ fn text_chunk(token: &str) -> String {
 }
 
 fn written(events: &[Event<'_>], format: JsonlFormat, packed: bool) -> Vec<u8> {
-    let mut writer = JsonlWriter::new(Vec::new(), format, packed, HEADER).unwrap();
+    let mut writer = JsonlWriter::new(Vec::new(), format, packed, &SessionHeader::new("s", 0)).unwrap();
     for event in events {
         writer.event(event).unwrap();
     }
@@ -146,7 +146,8 @@ fn zstd_jsonl_reads_back_with_the_header_in_a_frame_of_its_own() {
 
 #[test]
 fn a_row_tag_is_no_event_that_jsonl_can_hold() {
-    let mut writer = JsonlWriter::new(Vec::new(), JsonlFormat::Plain, false, HEADER).unwrap();
+    let mut writer =
+        JsonlWriter::new(Vec::new(), JsonlFormat::Plain, false, &SessionHeader::new("s", 0)).unwrap();
     let error = writer.event(&event(0, 0, "text-chunks", "{}")).unwrap_err();
     assert_eq!((error.kind(), error.seq()), (ErrorKind::Unsupported, Some(Seq::new(0))));
 }

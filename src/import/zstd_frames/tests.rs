@@ -279,7 +279,10 @@ fn no_record_may_be_unfinished_after_the_last_complete_frame() {
         assert_eq!(seen[3], fragment);
         assert_eq!(seen.iter().any(|s| matches!(s, Seen::Torn { .. })), !tail.is_empty());
     }
-    assert_eq!(faults(&read(&[begun, rest].concat())), []);
+    assert_eq!(faults(&read(&[&begun[..], &rest].concat())), []);
+    // Where the next frame is damaged, that is the fault.
+    let seen = read(&[&begun[..], &[0; 4]].concat());
+    assert_eq!(faults(&seen), [(RefusalKind::FrameMagic, Some(begun.len() as u64))]);
 }
 
 #[test]
