@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use super::Projection;
 use super::messages::MessageParts;
-use crate::event::json::{JsonString, write_string};
+use crate::event::json::{JsonString, Value, write_string};
 use crate::event::{Admitted, Candidate, Event, Provenance, Refusal, RefusalKind, SurfaceOp};
 use crate::ids::Seq;
 use crate::limits::BATCH_BYTES_MAX;
@@ -72,7 +72,7 @@ impl Turns {
     }
 
     pub(super) fn take(&mut self, event: &Event<'_>, parts: &MessageParts<'_>) {
-        let number = |key| event.value().get(key).map(|v| v.raw().to_owned());
+        let number = |key| event.value().get(key).map(number_text);
         match &*event.type_name {
             "turn/start" => *self = Self { turn: number("turn"), ..Self::default() },
             "turn/end" => *self = Self::default(),
@@ -124,7 +124,8 @@ impl PendingCalls {
                 self.unanswerable.get_or_insert(event.seq);
                 continue;
             };
-            let step = step.get_or_insert_with(|| event.value().get("step").map(|s| Arc::from(s.raw())));
+            let step =
+                step.get_or_insert_with(|| event.value().get("step").map(|s| Arc::from(number_text(s))));
             let order = self.registered;
             let call = self
                 .by_id
@@ -208,6 +209,11 @@ impl Closers {
     }
 }
 
+/// The number of a turn or step as JavaScript writes it back; whatever else stands there as it is.
+fn number_text(value: Value<'_>) -> String {
+    value.safe_integer().map_or_else(|| value.raw().to_owned(), |number| number.to_string())
+}
+
 fn literal(id: &JsonString<'_>) -> String {
     let mut literal = String::new();
     write_string(&mut literal, id);
@@ -244,10 +250,9 @@ mod tests {
     /// Type, call id, step, error code and source of each closer.
     fn told(closers: &[Candidate<'_>]) -> Vec<String> {
         let tell = |c: &Candidate<'_>| {
-            let data = crate::event::json::Value::new(c.data.text());
+            let data = Value::new(c.data.text());
             crate::event::json::scan(c.data.text()).expect("valid JSON");
-            let text =
-                |v: Option<crate::event::json::Value<'_>>| v.map_or("-".into(), |v| v.raw().to_owned());
+            let text = |v: Option<Value<'_>>| v.map_or("-".into(), |v| v.raw().to_owned());
             let source = data.get("message").and_then(|m| m.get("source"));
             let call = source.and_then(|s| s.get("callId"));
             let code = data.get("error").and_then(|e| e.get("code"));
@@ -317,6 +322,13 @@ mod tests {
         let mut events = STARTED.to_vec();
         events.push(("turn/start", r#"{"turn":4}"#));
         assert_eq!(closers(&events)[0].data.text(), r#"{"turn":4,"reason":{"kind":"interrupted"}}"#);
+    }
+
+    #[test]
+    fn numbers_are_written_as_the_reference_writes_them() {
+        let events = [("turn/start", r#"{"turn":1.0}"#), ("step/start", r#"{"step":-0}"#)];
+        let closers = closers(&events);
+        assert_eq!(closers[0].data.text(), r#"{"turn":1,"step":0}"#);
     }
 
     #[test]
