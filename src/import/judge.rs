@@ -98,8 +98,8 @@ impl<'o> Judge<'o> {
     /// Whether nothing that may follow can change the verdict.
     #[must_use]
     pub fn is_decided(&self) -> bool {
-        let outranked = |r: &Refusal| !matches!(r.kind, RefusalKind::NewerFormat | RefusalKind::OlderFormat);
-        self.refusal.as_ref().is_some_and(|r| !outranked(r))
+        let foreign = |r: &Refusal| matches!(r.kind, RefusalKind::NewerFormat | RefusalKind::OlderFormat);
+        self.refusal.as_ref().is_some_and(foreign)
             || self.legacy.as_ref().is_some_and(|r| legacy_rank(r.kind) == Some(0))
     }
 

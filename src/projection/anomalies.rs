@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Projection;
-use super::messages::{answered_call, derived_message, tool_calls};
+use super::messages::MessageParts;
 use crate::event::json::{Digest, Digester, Value};
 use crate::event::{Admitted, Event, Placement, Warning, WarningKind};
 use crate::ids::Seq;
@@ -69,11 +69,11 @@ struct Place {
 
 impl Anomalies {
     /// Takes in an event that stands on a line of a source file, with the warnings of the gate.
-    pub fn take_in(&mut self, event: &Admitted<'_>, line: Option<u64>) {
+    pub(crate) fn take_in(&mut self, event: &Admitted<'_>, parts: &MessageParts<'_>, line: Option<u64>) {
         for warning in event.warnings() {
             self.warnings.add(warning.kind, || Warning { line: warning.line.or(line), ..warning.clone() });
         }
-        self.take(event.event(), event.placement(), line);
+        self.take(event.event(), event.placement(), parts, line);
     }
 
     /// For warnings about the source itself.
@@ -109,14 +109,20 @@ impl Anomalies {
         self.warnings
     }
 
-    fn take(&mut self, event: &Event<'_>, placement: &Placement, line: Option<u64>) {
+    fn take(
+        &mut self,
+        event: &Event<'_>,
+        placement: &Placement,
+        parts: &MessageParts<'_>,
+        line: Option<u64>,
+    ) {
         let place = Place { seq: event.seq, line };
         self.clock(event.time, place);
-        self.message_id(event, placement, place);
+        self.message_id(parts, placement, place);
         match &*event.type_name {
             "user/message" if *placement == Placement::Append => self.last_message = Some(event.seq),
-            "assistant/message" if *placement == Placement::Append => self.calls(event, place),
-            "tool/result" => self.result(event, placement, place),
+            "assistant/message" if *placement == Placement::Append => self.calls(parts, place),
+            "tool/result" => self.result(parts, placement, place),
             "tool/call" => self.started(event),
             "turn/end" => self.turn_end(),
             "compaction/start" => self.bracket_start(event, place),
@@ -134,12 +140,8 @@ impl Anomalies {
     }
 
     /// A replacement may keep the id of what it replaces.
-    fn message_id(&mut self, event: &Event<'_>, placement: &Placement, place: Place) {
-        let message = match &*event.type_name {
-            "assistant/message" => event.value().get("message"),
-            type_name => derived_message(type_name, event.value()),
-        };
-        let Some(id) = message.and_then(|m| m.get("id")) else { return };
+    fn message_id(&mut self, parts: &MessageParts<'_>, placement: &Placement, place: Place) {
+        let Some(id) = parts.id else { return };
         let repeated = fingerprint(id).is_some_and(|digest| !self.message_ids.insert(digest));
         if repeated && *placement == Placement::Append {
             let message = || format!("message id {} was used before", short(id));
@@ -147,9 +149,9 @@ impl Anomalies {
         }
     }
 
-    fn calls(&mut self, event: &Event<'_>, place: Place) {
-        self.last_message = Some(event.seq);
-        for id in tool_calls(event.value()).filter_map(|block| block.get("id")) {
+    fn calls(&mut self, parts: &MessageParts<'_>, place: Place) {
+        self.last_message = Some(place.seq);
+        for id in parts.tool_calls().filter_map(|block| block.get("id")) {
             let Some(digest) = fingerprint(id) else { continue };
             self.waiting.insert(digest, place);
             if !self.call_ids.insert(digest) {
@@ -166,8 +168,8 @@ impl Anomalies {
         }
     }
 
-    fn result(&mut self, event: &Event<'_>, placement: &Placement, place: Place) {
-        let Some(id) = answered_call(event.value()) else { return };
+    fn result(&mut self, parts: &MessageParts<'_>, placement: &Placement, place: Place) {
+        let Some(id) = parts.answered_call() else { return };
         let Some(digest) = fingerprint(id) else { return };
         let call = self.waiting.remove(&digest);
         if *placement != Placement::Append {
@@ -217,7 +219,7 @@ impl Anomalies {
 
 impl Projection for Anomalies {
     fn apply(&mut self, event: &Admitted<'_>) {
-        self.take_in(event, None);
+        self.take_in(event, &MessageParts::of(event.event()), None);
     }
 }
 
@@ -256,7 +258,8 @@ mod tests {
         for (seq, (type_name, data)) in (0..).zip(events) {
             let surface = matches!(*type_name, "user/message" | "assistant/message" | "tool/result");
             let placement = if surface { Placement::Append } else { Placement::LogOnly };
-            anomalies.take(&event(seq, type_name, data), &placement, None);
+            let event = event(seq, type_name, data);
+            anomalies.take(&event, &placement, &MessageParts::of(&event), None);
         }
         let warnings = anomalies.finish(None, false, 0);
         warnings.listed().iter().map(|w| (w.kind.as_str(), w.seq.map(Seq::get))).collect()
@@ -311,7 +314,7 @@ mod tests {
         for (seq, time) in [(0, 5), (1, 4), (2, 4), (3, i64::MIN)] {
             let mut event = event(seq, "todo/write", "{}");
             event.time = time;
-            anomalies.take(&event, &Placement::LogOnly, Some(seq + 2));
+            anomalies.take(&event, &Placement::LogOnly, &MessageParts::default(), Some(seq + 2));
         }
         let warnings = anomalies.finish(None, false, 4);
         let places: Vec<_> = warnings.listed().iter().map(|w| (w.kind, w.line)).collect();

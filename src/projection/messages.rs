@@ -15,7 +15,7 @@ pub fn derived_message<'a>(type_name: &str, data: Value<'a>) -> Option<Value<'a>
     match type_name {
         "user/message" => Some(data),
         "tool/result" => data.get("message"),
-        "assistant/message" => data.get("message").filter(|m| !has_no_content(*m)),
+        "assistant/message" => data.get("message").filter(|m| has_blocks(m.get("content"))),
         _ => None,
     }
 }
@@ -38,10 +38,8 @@ impl Messages {
         nodes.iter().filter(|node| self.silent.binary_search(node).is_err()).count()
     }
 
-    fn take(&mut self, event: &Event<'_>) {
-        if event.type_name == "assistant/message"
-            && derived_message(&event.type_name, event.value()).is_none()
-        {
+    pub(super) fn take(&mut self, event: &Event<'_>, parts: &MessageParts<'_>) {
+        if event.type_name == "assistant/message" && !parts.has_content() {
             self.silent.push(node_of(event.seq));
         }
     }
@@ -49,24 +47,49 @@ impl Messages {
 
 impl Projection for Messages {
     fn apply(&mut self, event: &Admitted<'_>) {
-        self.take(event.event());
+        self.take(event.event(), &MessageParts::of(event.event()));
     }
 }
 
-/// Blocks of type `tool-call` in an `assistant/message` payload, in order.
-pub(super) fn tool_calls(data: Value<'_>) -> impl Iterator<Item = Value<'_>> {
-    let content = data.get("message").and_then(|m| m.get("content"));
-    let blocks = content.into_iter().flat_map(|c| c.elements());
-    blocks.filter(|block| block.get("type").is_some_and(|t| t.is_str("tool-call")))
+/// What folds read of a message event, found in one walk over its payload and one over its message.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct MessageParts<'a> {
+    pub(crate) id: Option<Value<'a>>,
+    pub(crate) source: Option<Value<'a>>,
+    pub(crate) content: Option<Value<'a>>,
 }
 
-/// The call id that a `tool/result` payload answers.
-pub(super) fn answered_call(data: Value<'_>) -> Option<Value<'_>> {
-    data.get("message")?.get("source")?.get("callId")
+impl<'a> MessageParts<'a> {
+    /// The parts of an event's message; of an event without one, none.
+    pub(crate) fn of(event: &'a Event<'_>) -> Self {
+        let message = match &*event.type_name {
+            "user/message" => Some(event.value()),
+            "assistant/message" | "tool/result" => event.value().get("message"),
+            _ => None,
+        };
+        let [id, source, content] =
+            message.map(|m| m.get_all(["id", "source", "content"])).unwrap_or_default();
+        Self { id, source, content }
+    }
+
+    /// The content blocks of type `tool-call`, in order.
+    pub(super) fn tool_calls(&self) -> impl Iterator<Item = Value<'a>> + use<'a> {
+        let blocks = self.content.into_iter().flat_map(|content| content.elements());
+        blocks.filter(|block| block.get("type").is_some_and(|t| t.is_str("tool-call")))
+    }
+
+    /// The id of the call that a `tool/result` answers.
+    pub(super) fn answered_call(&self) -> Option<Value<'a>> {
+        self.source?.get("callId")
+    }
+
+    fn has_content(&self) -> bool {
+        has_blocks(self.content)
+    }
 }
 
-fn has_no_content(message: Value<'_>) -> bool {
-    message.get("content").is_none_or(|c| c.elements().next().is_none())
+fn has_blocks(content: Option<Value<'_>>) -> bool {
+    content.is_some_and(|content| content.elements().next().is_some())
 }
 
 #[cfg(test)]
@@ -93,9 +116,11 @@ mod tests {
     #[test]
     fn silent_events_are_remembered_for_the_count() {
         let mut messages = Messages::default();
-        messages.take(&event(3, "assistant/message", r#"{"message":{"content":[]}}"#));
-        messages.take(&event(5, "assistant/message", r#"{"message":{"content":["x"]}}"#));
-        messages.take(&event(6, "todo/write", "{}"));
+        let take =
+            |messages: &mut Messages, event: &Event<'_>| messages.take(event, &MessageParts::of(event));
+        take(&mut messages, &event(3, "assistant/message", r#"{"message":{"content":[]}}"#));
+        take(&mut messages, &event(5, "assistant/message", r#"{"message":{"content":["x"]}}"#));
+        take(&mut messages, &event(6, "todo/write", "{}"));
         assert_eq!(messages.silent, [3]);
     }
 }

@@ -11,6 +11,7 @@ mod turns;
 
 pub use anomalies::{Anomalies, Warnings};
 pub use invariants::Invariants;
+pub(crate) use messages::MessageParts;
 pub use messages::{Messages, derived_message};
 pub use request_header::{HeaderDecision, HeaderLogger, RequestHeader};
 pub use state::State;

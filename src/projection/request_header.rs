@@ -2,37 +2,56 @@
 //!
 //! The header in force is the latest snapshot in canonical form; earlier ones are not kept.
 
+use std::sync::OnceLock;
+
 use super::Projection;
+use crate::event::json::Value;
 use crate::event::{Admitted, CanonicalHeader, HeaderReason};
 use crate::ids::Seq;
 
-/// The latest header of a session.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+/// The latest header of a session. Its canonical form is worked out when it is first asked for: a log holds
+/// far more headers than anyone asks about.
+#[derive(Debug, Clone, Default)]
 pub struct RequestHeader {
-    latest: Option<(Seq, CanonicalHeader)>,
+    seq: Option<Seq>,
+    /// The `header` member as it is spelled.
+    text: String,
+    canonical: OnceLock<Option<CanonicalHeader>>,
 }
 
 impl RequestHeader {
     /// The header in force, canonical; `None` before the first.
     #[must_use]
     pub fn header(&self) -> Option<&CanonicalHeader> {
-        self.latest.as_ref().map(|(_, header)| header)
+        self.seq?;
+        self.canonical.get_or_init(|| CanonicalHeader::new(Value::new(&self.text))).as_ref()
     }
 
     /// The event that carries it.
     #[must_use]
     pub fn seq(&self) -> Option<Seq> {
-        self.latest.as_ref().map(|(seq, _)| *seq)
+        self.seq
     }
 }
+
+impl PartialEq for RequestHeader {
+    fn eq(&self, other: &Self) -> bool {
+        (self.seq, &self.text) == (other.seq, &other.text)
+    }
+}
+
+impl Eq for RequestHeader {}
 
 impl Projection for RequestHeader {
     fn apply(&mut self, event: &Admitted<'_>) {
         let event = event.event();
         if event.type_name == "request/header"
-            && let Some(header) = CanonicalHeader::from_data(event.value())
+            && let Some(header) = event.value().get("header")
         {
-            self.latest = Some((event.seq, header));
+            self.seq = Some(event.seq);
+            self.text.clear();
+            self.text.push_str(header.raw());
+            self.canonical = OnceLock::new();
         }
     }
 }
@@ -88,7 +107,6 @@ impl HeaderLogger {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::json::Value;
 
     fn header(system: &str) -> CanonicalHeader {
         let text = format!(r#"{{"config":{{"provider":"p","model":"m"}},"system":"{system}"}}"#);

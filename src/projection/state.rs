@@ -1,6 +1,6 @@
 //! All projections of one session together: what the gate asks, and what resuming a session needs.
 
-use super::messages::Messages;
+use super::messages::{MessageParts, Messages};
 use super::{Projection, RequestHeader, Surface, ToolPairing, Turns};
 use crate::error::Result;
 use crate::event::json::{Digest, JsonString};
@@ -103,15 +103,23 @@ impl State {
     }
 }
 
+impl State {
+    /// Takes in the next event, whose message was taken apart already.
+    pub(crate) fn take_in(&mut self, admitted: &Admitted<'_>, parts: &MessageParts<'_>) {
+        let event = admitted.event();
+        self.next_seq = event.seq.next();
+        self.last_time = Some(event.time);
+        self.surface.apply(admitted);
+        self.request_header.apply(admitted);
+        self.pairing.take(event, admitted.placement(), parts);
+        self.turns.take(event, parts);
+        self.messages.take(event, parts);
+    }
+}
+
 impl Projection for State {
     fn apply(&mut self, event: &Admitted<'_>) {
-        self.next_seq = event.event().seq.next();
-        self.last_time = Some(event.event().time);
-        self.surface.apply(event);
-        self.request_header.apply(event);
-        self.pairing.apply(event);
-        self.turns.apply(event);
-        self.messages.apply(event);
+        self.take_in(event, &MessageParts::of(event.event()));
     }
 }
 

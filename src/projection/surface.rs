@@ -144,9 +144,11 @@ impl RewriteDigests {
         }
         let mut live = nodes.to_vec();
         live.sort_unstable();
+        let mut live = live.into_iter().peekable();
         let mut kept = 0;
         for i in 0..self.seqs.len() {
-            if live.binary_search(&self.seqs[i]).is_ok() {
+            while live.next_if(|&node| node < self.seqs[i]).is_some() {}
+            if live.peek() == Some(&self.seqs[i]) {
                 self.seqs[kept] = self.seqs[i];
                 self.digests[kept] = self.digests[i];
                 kept += 1;

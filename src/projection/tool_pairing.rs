@@ -4,7 +4,7 @@
 //! storage and only refuses the questions asked of it.
 
 use super::Projection;
-use super::messages::tool_calls;
+use super::messages::MessageParts;
 use super::surface::{Surface, splice_one};
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::{Admitted, Event, Placement};
@@ -64,12 +64,12 @@ impl ToolPairing {
         Ok(cuts[position_of(surface, node)?])
     }
 
-    fn take(&mut self, event: &Event<'_>, placement: &Placement) {
+    pub(super) fn take(&mut self, event: &Event<'_>, placement: &Placement, parts: &MessageParts<'_>) {
         match placement {
             Placement::LogOnly => {}
-            Placement::Append => self.deltas.push(delta(event)),
+            Placement::Append => self.deltas.push(delta(event, parts)),
             Placement::Replace(range) => {
-                splice_one(&mut self.deltas, range, delta(event));
+                splice_one(&mut self.deltas, range, delta(event, parts));
                 self.cuts = Cuts::default();
             }
         }
@@ -100,13 +100,13 @@ impl PartialEq for ToolPairing {
 
 impl Projection for ToolPairing {
     fn apply(&mut self, event: &Admitted<'_>) {
-        self.take(event.event(), event.placement());
+        self.take(event.event(), event.placement(), &MessageParts::of(event.event()));
     }
 }
 
-fn delta(event: &Event<'_>) -> i32 {
+fn delta(event: &Event<'_>, parts: &MessageParts<'_>) -> i32 {
     match &*event.type_name {
-        "assistant/message" => i32::try_from(tool_calls(event.value()).count()).unwrap_or(i32::MAX),
+        "assistant/message" => i32::try_from(parts.tool_calls().count()).unwrap_or(i32::MAX),
         "tool/result" => -1,
         _ => 0,
     }
@@ -134,6 +134,10 @@ mod tests {
     const CALLS: &str = r#"{"message":{"content":[{"type":"tool-call"},"tool-call",{"type":"tool-call"}]}}"#;
     const RESULT: &str = r#"{"message":{}}"#;
 
+    fn take(pairing: &mut ToolPairing, event: &Event<'_>, placement: &Placement) {
+        pairing.take(event, placement, &MessageParts::of(event));
+    }
+
     fn surface(nodes: u64) -> Surface {
         let mut surface = Surface::default();
         (0..nodes).for_each(|seq| surface.place(Seq::new(seq), &Placement::Append, None));
@@ -143,11 +147,11 @@ mod tests {
     #[test]
     fn a_cut_is_balanced_where_no_call_is_open() {
         let mut pairing = ToolPairing::default();
-        pairing.take(&event(0, "user/message", "{}"), &Placement::Append);
-        pairing.take(&event(1, "assistant/message", CALLS), &Placement::Append);
-        pairing.take(&event(2, "tool/result", RESULT), &Placement::Append);
+        take(&mut pairing, &event(0, "user/message", "{}"), &Placement::Append);
+        take(&mut pairing, &event(1, "assistant/message", CALLS), &Placement::Append);
+        take(&mut pairing, &event(2, "tool/result", RESULT), &Placement::Append);
         assert_eq!(pairing.cuts(&surface(3)).expect("balanced"), [true, false, false]);
-        pairing.take(&event(3, "tool/result", RESULT), &Placement::Append);
+        take(&mut pairing, &event(3, "tool/result", RESULT), &Placement::Append);
         let surface = surface(4);
         assert_eq!(pairing.cuts(&surface).expect("balanced"), [true, false, false, true]);
         assert!(pairing.balanced_before(&surface, Seq::new(0)).expect("on the surface"));
@@ -161,17 +165,17 @@ mod tests {
     fn the_first_surplus_result_fails_every_question_until_a_replacement_removes_it() {
         let mut pairing = ToolPairing::default();
         let mut surface = surface(1);
-        pairing.take(&event(0, "user/message", "{}"), &Placement::Append);
+        take(&mut pairing, &event(0, "user/message", "{}"), &Placement::Append);
         assert_eq!(pairing.cuts(&surface).expect("balanced"), [true]);
         for seq in [1, 2] {
             let result = event(seq, "tool/result", RESULT);
-            pairing.take(&result, &Placement::Append);
+            take(&mut pairing, &result, &Placement::Append);
             surface.place(Seq::new(seq), &Placement::Append, None);
         }
         let error = pairing.balanced_before(&surface, Seq::new(0)).expect_err("surplus");
         assert_eq!((error.seq(), error.rule()), (Some(Seq::new(1)), Some("tool-pairing")));
         let summary = event(3, "user/message", "{}");
-        pairing.take(&summary, &Placement::Replace(1..3));
+        take(&mut pairing, &summary, &Placement::Replace(1..3));
         surface.place(Seq::new(3), &Placement::Replace(1..3), None);
         assert_eq!(pairing.cuts(&surface).expect("balanced"), [true, true]);
     }

@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::Projection;
-use super::messages::{answered_call, tool_calls};
-use crate::event::json::{JsonString, write_string};
+use super::messages::MessageParts;
+use crate::event::json::{JsonString, Value, write_string};
 use crate::event::{Admitted, Candidate, Event, Provenance, Refusal, RefusalKind, SurfaceOp};
 use crate::ids::Seq;
 use crate::limits::BATCH_BYTES_MAX;
@@ -71,8 +71,8 @@ impl Turns {
         Ok(closers.list)
     }
 
-    fn take(&mut self, event: &Event<'_>) {
-        let number = |key| event.value().get(key).map(|v| v.raw().to_owned());
+    pub(super) fn take(&mut self, event: &Event<'_>, parts: &MessageParts<'_>) {
+        let number = |key| event.value().get(key).map(number_text);
         match &*event.type_name {
             "turn/start" => *self = Self { turn: number("turn"), ..Self::default() },
             "turn/end" => *self = Self::default(),
@@ -81,9 +81,9 @@ impl Turns {
                 self.step = None;
                 self.calls = PendingCalls::default();
             }
-            "assistant/message" => self.calls.register(event),
+            "assistant/message" => self.calls.register(event, parts),
             "tool/call" => self.calls.started(event),
-            "tool/result" => self.calls.answered(event),
+            "tool/result" => self.calls.answered(parts),
             _ => {}
         }
     }
@@ -91,7 +91,7 @@ impl Turns {
 
 impl Projection for Turns {
     fn apply(&mut self, event: &Admitted<'_>) {
-        self.take(event.event());
+        self.take(event.event(), &MessageParts::of(event.event()));
     }
 }
 
@@ -116,15 +116,16 @@ struct PendingCall {
 
 impl PendingCalls {
     /// A block whose id is still pending keeps its place, but is not started and belongs to this step.
-    fn register(&mut self, event: &Event<'_>) {
+    fn register(&mut self, event: &Event<'_>, parts: &MessageParts<'_>) {
         let mut step = None;
-        for block in tool_calls(event.value()) {
+        for block in parts.tool_calls() {
             let id = block.get("id").and_then(|id| id.string()).filter(|id| !id.is_empty());
             let Some(id) = id else {
                 self.unanswerable.get_or_insert(event.seq);
                 continue;
             };
-            let step = step.get_or_insert_with(|| event.value().get("step").map(|s| Arc::from(s.raw())));
+            let step =
+                step.get_or_insert_with(|| event.value().get("step").map(|s| Arc::from(number_text(s))));
             let order = self.registered;
             let call = self
                 .by_id
@@ -143,8 +144,8 @@ impl PendingCalls {
         }
     }
 
-    fn answered(&mut self, event: &Event<'_>) {
-        if let Some(id) = answered_call(event.value()).and_then(|id| id.string()) {
+    fn answered(&mut self, parts: &MessageParts<'_>) {
+        if let Some(id) = parts.answered_call().and_then(|id| id.string()) {
             self.by_id.remove(&literal(&id));
         }
     }
@@ -208,6 +209,11 @@ impl Closers {
     }
 }
 
+/// The number of a turn or step as JavaScript writes it back; whatever else stands there as it is.
+fn number_text(value: Value<'_>) -> String {
+    value.safe_integer().map_or_else(|| value.raw().to_owned(), |number| number.to_string())
+}
+
 fn literal(id: &JsonString<'_>) -> String {
     let mut literal = String::new();
     write_string(&mut literal, id);
@@ -231,7 +237,8 @@ mod tests {
     fn folded(events: &[(&str, &str)]) -> Turns {
         let mut turns = Turns::default();
         for (seq, (type_name, data)) in (0..).zip(events) {
-            turns.take(&event(seq, type_name, data));
+            let event = event(seq, type_name, data);
+            turns.take(&event, &MessageParts::of(&event));
         }
         turns
     }
@@ -243,19 +250,14 @@ mod tests {
     /// Type, call id, step, error code and source of each closer.
     fn told(closers: &[Candidate<'_>]) -> Vec<String> {
         let tell = |c: &Candidate<'_>| {
-            let data = crate::event::json::Value::new(c.data.text());
+            let data = Value::new(c.data.text());
             crate::event::json::scan(c.data.text()).expect("valid JSON");
-            let text =
-                |v: Option<crate::event::json::Value<'_>>| v.map_or("-".into(), |v| v.raw().to_owned());
+            let text = |v: Option<Value<'_>>| v.map_or("-".into(), |v| v.raw().to_owned());
+            let source = data.get("message").and_then(|m| m.get("source"));
+            let call = source.and_then(|s| s.get("callId"));
             let code = data.get("error").and_then(|e| e.get("code"));
             let sources = c.sources.as_ref().map_or("-".into(), |s| format!("{s:?}"));
-            format!(
-                "{} {} {} {} {sources}",
-                c.type_name,
-                text(answered_call(data)),
-                text(data.get("step")),
-                text(code)
-            )
+            format!("{} {} {} {} {sources}", c.type_name, text(call), text(data.get("step")), text(code))
         };
         closers.iter().map(tell).collect()
     }
@@ -320,6 +322,13 @@ mod tests {
         let mut events = STARTED.to_vec();
         events.push(("turn/start", r#"{"turn":4}"#));
         assert_eq!(closers(&events)[0].data.text(), r#"{"turn":4,"reason":{"kind":"interrupted"}}"#);
+    }
+
+    #[test]
+    fn numbers_are_written_as_the_reference_writes_them() {
+        let events = [("turn/start", r#"{"turn":1.0}"#), ("step/start", r#"{"step":-0}"#)];
+        let closers = closers(&events);
+        assert_eq!(closers[0].data.text(), r#"{"turn":1,"step":0}"#);
     }
 
     #[test]

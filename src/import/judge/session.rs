@@ -4,7 +4,7 @@ use crate::event::json::{Digest, JsonString, Value};
 use crate::event::{Admitted, HeaderReason, SessionState};
 use crate::ids::Seq;
 use crate::import::judgement::{HeaderSnapshot, word};
-use crate::projection::{Anomalies, Projection, Replacement, State};
+use crate::projection::{Anomalies, MessageParts, Replacement, State};
 
 /// A session under import.
 #[derive(Debug)]
@@ -33,6 +33,7 @@ impl Session {
 
     pub(super) fn fold(&mut self, admitted: &Admitted<'_>, line: Option<u64>) {
         let event = admitted.event();
+        let parts = MessageParts::of(event);
         self.replacements.extend(self.state.visible().replacement(event.seq, admitted.placement()));
         match &*event.type_name {
             "request/header" => {
@@ -40,15 +41,15 @@ impl Session {
                 self.headers.push(HeaderSnapshot { seq: event.seq, reason });
             }
             "tool/result" => {
-                let id = event.value().get("message").and_then(|m| m.get("id")).and_then(|id| id.string());
+                let id = parts.id.and_then(|id| id.string());
                 self.result_ids.extend(id.map(|id| (event.seq, id.into_owned())));
             }
             _ => {}
         }
         self.last_type.clear();
         self.last_type.push_str(&event.type_name);
-        self.anomalies.take_in(admitted, line);
-        self.state.apply(admitted);
+        self.anomalies.take_in(admitted, &parts, line);
+        self.state.take_in(admitted, &parts);
     }
 }
 

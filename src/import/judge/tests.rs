@@ -264,3 +264,49 @@ fn whole_frames_allow_no_fault_and_a_torn_one_the_usual() {
     assert_eq!(torn.repair.expect("a repair").cut_total, 1);
     assert_eq!(word_of(&judged_frames(&[turn_start(0)], &[todo(5), turn_end(6)])), "refuse seq-gap");
 }
+
+fn conversation() -> Vec<u8> {
+    let user =
+        r#"{"id":"u","role":"user","content":[{"type":"text","text":"é \ud83c"}],"source":{"kind":"user"}}"#;
+    let call = r#"{"turn":1,"step":1,"message":{"id":"a","role":"assistant","content":[{"type":"tool-call","id":"c","name":"n","arguments":"{}"}],"source":{"kind":"model","provider":"p","model":"m"}}}"#;
+    let surface = |line: String| line.replace("\"time\"", "\"surfaceOp\":\"append\",\"time\"");
+    let records = [
+        turn_start(0),
+        surface(event(1, "user/message", user)),
+        event(2, "step/start", r#"{"turn":1,"step":1}"#),
+        surface(event(3, "assistant/message", call)),
+        event(4, "tool/call", r#"{"turn":1,"step":1,"callId":"c"}"#),
+        event(5, "step/end", r#"{"turn":1,"step":1}"#),
+        turn_end(6),
+    ];
+    log(&records)
+}
+
+#[test]
+fn a_log_cut_at_any_byte_keeps_its_whole_records() {
+    let text = conversation();
+    for cut in HEADER.len() + 1..=text.len() {
+        let judgement = judged(&text[..cut]);
+        assert_ne!(judgement.verdict(), Verdict::Refuse, "cut at {cut}: {:?}", judgement.refusal);
+        let whole = text[..cut].iter().filter(|&&b| b == b'\n').count() - 1;
+        let added = judgement.closers.len() as u64;
+        assert_eq!(judgement.events(), Some(whole as u64 + added), "cut at {cut}");
+        let torn = text[cut - 1] != b'\n';
+        assert_eq!(judgement.repair.is_some_and(|r| r.kind == RepairKind::TornTail), torn, "cut at {cut}");
+    }
+}
+
+#[test]
+fn any_damaged_byte_gets_a_verdict() {
+    let text = conversation();
+    let mut random = 7_u64;
+    for _ in 0..1_000 {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let at = usize::try_from(random >> 33).unwrap_or(0) % text.len();
+        let mut damaged = text.clone();
+        damaged[at] = random.to_le_bytes()[3];
+        let judgement = judged(&damaged);
+        let refused = judgement.refusal.is_some_and(|r| r.line.is_some());
+        assert!(refused || judgement.state.is_some(), "byte {at}");
+    }
+}
