@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use super::json::{Digest, Digester, Value, equal, tools_text};
+use super::json::{Digest, Digester, Value, equal, ordered_equal};
 use super::model::Origin;
 use super::verdict::{Refusal, RefusalKind, WarningKind};
 
@@ -171,7 +171,7 @@ impl<'a> Parts<'a> {
 
     fn same_tools(&self, other: &Self) -> bool {
         match (self.tools, other.tools) {
-            (Some(a), Some(b)) => a.raw() == b.raw() || tools_text(a) == tools_text(b),
+            (Some(a), Some(b)) => ordered_equal(a, b),
             (a, b) => a.is_none() && b.is_none(),
         }
     }
@@ -188,7 +188,9 @@ impl<'a> Parts<'a> {
             }
         }
         digester.bytes(&self.defaults.map(u8::from));
-        digester.bytes(self.tools.map(tools_text).unwrap_or_default().as_bytes());
+        if let Some(tools) = self.tools {
+            digester.ordered_value(tools);
+        }
         digester.finish()
     }
 }

@@ -420,8 +420,8 @@ impl<'o> Judge<'o> {
 fn legacy_rank(kind: RefusalKind) -> Option<u8> {
     match kind {
         RefusalKind::LegacyHeaderDelta => Some(0),
-        RefusalKind::LegacyModeSet => Some(1),
-        RefusalKind::LegacyFallbackReason => Some(2),
+        RefusalKind::LegacyFallbackReason => Some(1),
+        RefusalKind::LegacyModeSet => Some(2),
         _ => None,
     }
 }

@@ -130,7 +130,6 @@ fn retired_logs_are_refused_by_the_first_legacy_kind_that_they_hold() {
         let text = fs::read_to_string(path).expect("text");
         let kinds = [
             ("\"type\":\"request/header-delta\"", "legacy-header-delta"),
-            ("\"type\":\"mode/set\"", "legacy-mode-set"),
             ("\"reason\":\"fallback\"", "legacy-fallback-reason"),
         ];
         let expected = kinds.iter().find(|(mark, _)| text.contains(mark)).map(|(_, kind)| *kind);

@@ -1,14 +1,29 @@
-//! Equality of JSON values as JavaScript judges it, and digests that agree with it.
+//! Equality of JSON values as JavaScript judges it, by digests that agree with it.
+//!
+//! One walk over the text, inner values before outer ones, without recursion: time grows with the text alone. Memory
+//! is a few words for each open container that has a finished child, and for each member of an open object.
 
+use std::borrow::Cow;
 use std::hash::Hasher;
 
 use siphasher::sip128::{Hasher128, SipHasher13};
 
-use super::string::{JsonString, write_string};
-use super::value::{Kind, Member, Value};
+use super::open::Depth;
+use super::string::JsonString;
+use super::value::{Value, next_token, skip};
 
 /// 128-bit fingerprint of a value; stable over releases and machines.
 pub type Digest = u128;
+
+/// Which differences between two values count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum KeyOrder {
+    /// The order of keys does not.
+    Ignored,
+    /// The order of keys counts, as JavaScript keeps it: integer-like keys first in ascending order, then the others in
+    /// the order of their first appearance.
+    Counts,
+}
 
 /// Builds a [`Digest`] of several values and words.
 #[derive(Debug, Default)]
@@ -17,8 +32,12 @@ pub struct Digester(SipHasher13);
 impl Digester {
     /// Adds a value by meaning: key order, number spelling and escapes do not matter, presence does.
     pub fn value(&mut self, value: Value<'_>) {
-        let mut sink = HashSink(&mut self.0);
-        write_sorted(&mut sink, value);
+        self.0.write_u128(digest(value, KeyOrder::Ignored));
+    }
+
+    /// Adds a value as [`ordered_equal`] judges it.
+    pub fn ordered_value(&mut self, value: Value<'_>) {
+        self.0.write_u128(digest(value, KeyOrder::Counts));
     }
 
     /// Adds bytes with their length.
@@ -38,128 +57,176 @@ impl Digester {
 /// numbers as doubles, strings decoded (spec section 21, Surface).
 #[must_use]
 pub fn equal(a: Value<'_>, b: Value<'_>) -> bool {
-    let text = |v| {
-        let mut out = String::new();
-        write_sorted(&mut out, v);
-        out
-    };
-    a.raw() == b.raw() || text(a) == text(b)
+    a.raw() == b.raw() || digest(a, KeyOrder::Ignored) == digest(b, KeyOrder::Ignored)
 }
 
-/// The text by which tool lists compare (spec section 21, Header equality): as JavaScript re-serialises the
-/// parsed value. Integer-like keys come first in ascending order, other keys in the order of their first
-/// appearance, the last of repeated keys wins, numbers and strings in one spelling.
+/// Whether two values serialise to the same text in JavaScript, by which tool lists compare (spec section 21, Header
+/// equality): as [`equal`], but the order of keys counts as JavaScript keeps it.
 #[must_use]
-pub fn tools_text(value: Value<'_>) -> String {
-    let mut out = String::new();
-    write_in(&mut out, value, Order::JavaScript);
-    out
+pub fn ordered_equal(a: Value<'_>, b: Value<'_>) -> bool {
+    a.raw() == b.raw() || digest(a, KeyOrder::Counts) == digest(b, KeyOrder::Counts)
 }
 
-/// Where canonical text goes.
-trait Sink {
-    fn put(&mut self, text: &str);
-}
-
-impl Sink for String {
-    fn put(&mut self, text: &str) {
-        self.push_str(text);
-    }
-}
-
-struct HashSink<'a>(&'a mut SipHasher13);
-
-impl Sink for HashSink<'_> {
-    fn put(&mut self, text: &str) {
-        self.0.write(text.as_bytes());
-    }
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Order {
-    Sorted,
-    JavaScript,
-}
-
-fn write_sorted(sink: &mut impl Sink, value: Value<'_>) {
-    write_in(sink, value, Order::Sorted);
-}
-
-/// What is still to be written of one open container.
-enum Frame<'a> {
-    Array(super::value::Elements<'a>),
-    Object(std::vec::IntoIter<Member<'a>>),
-}
-
-/// Writes a value in canonical spelling with an explicit stack.
-fn write_in(sink: &mut impl Sink, value: Value<'_>, order: Order) {
-    let mut stack = Vec::new();
-    let mut next = Some(value);
-    let mut first = true;
-    loop {
-        if let Some(value) = next.take() {
-            first = true;
-            match value.kind() {
-                Kind::Object => {
-                    sink.put("{");
-                    stack.push(Frame::Object(ordered_members(value, order).into_iter()));
-                }
-                Kind::Array => {
-                    sink.put("[");
-                    stack.push(Frame::Array(value.elements()));
-                }
-                Kind::Number => sink.put(&number_text(value)),
-                Kind::String => sink.put(&string_text(value.raw())),
-                Kind::Null | Kind::Bool => sink.put(value.raw()),
-            }
-            first &= matches!(value.kind(), Kind::Object | Kind::Array);
+fn digest(value: Value<'_>, order: KeyOrder) -> Digest {
+    let mut walk = Walk {
+        text: value.raw(),
+        order,
+        depth: Depth::default(),
+        arrays: Vec::new(),
+        objects: Vec::new(),
+        members: Vec::new(),
+    };
+    let mut at = 0;
+    while let Some(start) = next_token(walk.text.as_bytes(), at) {
+        match walk.take(start) {
+            Step::Next(next) => at = next,
+            Step::Done(digest) => return digest,
         }
-        match stack.last_mut() {
-            None => return,
-            Some(Frame::Array(elements)) => next = elements.next(),
-            Some(Frame::Object(members)) => {
-                if let Some(member) = members.next() {
-                    if !std::mem::take(&mut first) {
-                        sink.put(",");
-                    }
-                    sink.put(&string_text(member.key));
-                    sink.put(":");
-                    next = Some(member.value);
-                    continue;
+    }
+    0
+}
+
+/// The open containers of a walk, and what is known of their children.
+struct Walk<'a> {
+    text: &'a str,
+    order: KeyOrder,
+    depth: Depth,
+    /// For each open array with a finished child: its level, and its children so far.
+    arrays: Vec<(usize, Digest)>,
+    /// For each open object: where its members begin.
+    objects: Vec<usize>,
+    /// Members of the open objects. The last one of an object waits for its value while that is open.
+    members: Vec<Member<'a>>,
+}
+
+struct Member<'a> {
+    key: &'a str,
+    digest: Option<Digest>,
+}
+
+enum Step {
+    Next(usize),
+    Done(Digest),
+}
+
+impl<'a> Walk<'a> {
+    /// Takes the token at `start`.
+    fn take(&mut self, start: usize) -> Step {
+        let bytes = self.text.as_bytes();
+        match bytes[start] {
+            open @ (b'{' | b'[') => {
+                self.depth.push(open == b'{');
+                if open == b'{' {
+                    self.objects.push(self.members.len());
                 }
+                Step::Next(start + 1)
+            }
+            b'}' | b']' => self.close(start + 1),
+            _ => {
+                let end = skip(bytes, start);
+                let token = self.text.get(start..end).unwrap_or_default();
+                if self.awaits_key() {
+                    self.members.push(Member { key: token, digest: None });
+                    return Step::Next(end);
+                }
+                self.deliver(scalar_digest(token), end)
             }
         }
-        if next.is_some() {
-            if !std::mem::take(&mut first) {
-                sink.put(",");
+    }
+
+    /// Whether the next token is a key: the innermost container is an object whose last member has its value.
+    fn awaits_key(&self) -> bool {
+        if self.depth.len == 0 || !self.depth.top_is_object() {
+            return false;
+        }
+        let first = self.objects.last().copied().unwrap_or_default();
+        self.members.len() == first || self.members.last().is_some_and(|member| member.digest.is_some())
+    }
+
+    fn close(&mut self, end: usize) -> Step {
+        if self.depth.len == 0 {
+            return Step::Done(0);
+        }
+        let level = self.depth.len;
+        let digest = if self.depth.pop() {
+            let first = self.objects.pop().unwrap_or_default();
+            object_digest(self.members.drain(first..), self.order)
+        } else {
+            let children = self.arrays.pop_if(|(array, _)| *array == level);
+            hash(b'[', |hasher| hasher.write_u128(children.map_or(0, |(_, digest)| digest)))
+        };
+        self.deliver(digest, end)
+    }
+
+    /// Gives a finished value to the container that it stands in.
+    fn deliver(&mut self, digest: Digest, end: usize) -> Step {
+        let level = self.depth.len;
+        if level == 0 {
+            return Step::Done(digest);
+        }
+        if self.depth.top_is_object() {
+            if let Some(member) = self.members.last_mut() {
+                member.digest = Some(digest);
             }
         } else {
-            sink.put(if matches!(stack.pop(), Some(Frame::Array(_))) { "]" } else { "}" });
-            first = false;
+            match self.arrays.last_mut().filter(|(array, _)| *array == level) {
+                Some((_, children)) => *children = chained(*children, digest),
+                None => self.arrays.push((level, chained(0, digest))),
+            }
         }
+        Step::Next(end)
     }
 }
 
-/// Members without overridden ones, in the wanted order.
-fn ordered_members(value: Value<'_>, order: Order) -> Vec<Member<'_>> {
-    let mut keyed: Vec<(JsonString<'_>, usize, Member<'_>)> =
-        value.members().enumerate().map(|(i, m)| (JsonString::decode(m.key), i, m)).collect();
+/// Digest of an object: overridden members left out, in the order that counts.
+fn object_digest<'a>(members: impl Iterator<Item = Member<'a>>, order: KeyOrder) -> Digest {
+    let mut keyed: Vec<(JsonString<'a>, usize, Digest)> =
+        members.enumerate().map(|(i, m)| (JsonString::decode(m.key), i, m.digest.unwrap_or(0))).collect();
     keyed.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.cmp(&b.1)));
     // Of each run of equal keys: the place of the first, the value of the last.
-    let mut kept: Vec<(JsonString<'_>, usize, Member<'_>)> = Vec::with_capacity(keyed.len());
-    for (key, place, member) in keyed {
+    let mut kept: Vec<(JsonString<'a>, usize, Digest)> = Vec::with_capacity(keyed.len());
+    for (key, place, digest) in keyed {
         match kept.last_mut() {
-            Some(last) if last.0 == key => last.2 = member,
-            _ => kept.push((key, place, member)),
+            Some(last) if last.0 == key => last.2 = digest,
+            _ => kept.push((key, place, digest)),
         }
     }
-    if order == Order::JavaScript {
+    if order == KeyOrder::Counts {
         kept.sort_by_key(|(key, place, _)| match array_index(key) {
             Some(index) => (0, u64::from(index)),
             None => (1, *place as u64),
         });
     }
-    kept.into_iter().map(|(_, _, member)| member).collect()
+    hash(b'{', |hasher| {
+        for (key, _, digest) in &kept {
+            hasher.write_u64(key.as_bytes().len() as u64);
+            hasher.write(key.as_bytes());
+            hasher.write_u128(*digest);
+        }
+    })
+}
+
+fn scalar_digest(token: &str) -> Digest {
+    let value = Value::new(token);
+    match token.as_bytes().first() {
+        Some(b'"') => hash(b'"', |hasher| hasher.write(JsonString::decode(token).as_bytes())),
+        Some(b't' | b'f' | b'n') => hash(b'k', |hasher| hasher.write(token.as_bytes())),
+        _ => hash(b'0', |hasher| hasher.write(number_text(value).as_bytes())),
+    }
+}
+
+fn chained(before: Digest, child: Digest) -> Digest {
+    hash(b',', |hasher| {
+        hasher.write_u128(before);
+        hasher.write_u128(child);
+    })
+}
+
+fn hash(kind: u8, feed: impl FnOnce(&mut SipHasher13)) -> Digest {
+    let mut hasher = SipHasher13::new();
+    hasher.write_u8(kind);
+    feed(&mut hasher);
+    hasher.finish128().as_u128()
 }
 
 /// The number if `key` is one that JavaScript sorts first: canonical, below 2^32 - 1.
@@ -170,15 +237,13 @@ fn array_index(key: &JsonString<'_>) -> Option<u32> {
 }
 
 /// One spelling for each double: plain integers where exact, else the shortest digits that read back.
-fn number_text(value: Value<'_>) -> String {
-    if let Some(integer) = value.safe_integer() {
-        return integer.to_string();
+fn number_text(value: Value<'_>) -> Cow<'_, str> {
+    let plain = value.raw().len() <= 15 && value.raw().bytes().all(|b| b.is_ascii_digit());
+    if plain {
+        return Cow::Borrowed(value.raw());
     }
-    format!("{:e}", value.number().unwrap_or(f64::NAN))
-}
-
-fn string_text(literal: &str) -> String {
-    let mut out = String::with_capacity(literal.len());
-    write_string(&mut out, &JsonString::decode(literal));
-    out
+    match value.safe_integer() {
+        Some(integer) => Cow::Owned(integer.to_string()),
+        None => Cow::Owned(format!("{:e}", value.number().unwrap_or(f64::NAN))),
+    }
 }

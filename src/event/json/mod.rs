@@ -11,7 +11,7 @@ mod scan;
 mod string;
 mod value;
 
-pub use compare::{Digest, Digester, equal, tools_text};
+pub use compare::{Digest, Digester, equal, ordered_equal};
 pub use scan::{Fault, FaultKind, MEMBERS_MAX, Notes, Scan, ScannedMember, scan, validate};
 pub use string::{JsonString, write_string};
 pub use value::{Elements, Kind, Member, Members, Value};

@@ -160,10 +160,20 @@ fn equality_ignores_key_order_and_spelling_only() {
 
 #[test]
 fn tool_lists_compare_as_javascript_text() {
-    let text = |t| tools_text(Value::new(t));
-    assert_eq!(text(r#"[{"b":1,"2":0,"a":-0,"1":1.0}]"#), r#"[{"1":1,"2":0,"b":1,"a":0}]"#);
-    assert_eq!(text(r#"{"a":1,"b":2,"a":3}"#), r#"{"a":3,"b":2}"#);
-    assert_ne!(text(r#"{"a":1,"b":2}"#), text(r#"{"b":2,"a":1}"#));
-    assert_eq!(text("[]"), "[]");
-    assert_eq!(text(r#"[[],{},[{}],""]"#), r#"[[],{},[{}],""]"#);
+    let eq = |a, b| ordered_equal(Value::new(a), Value::new(b));
+    assert!(eq(r#"[{"b":1,"2":0,"a":-0,"1":1.0}]"#, r#"[{"1":1,"2":0,"b":1e0,"\u0061":0}]"#));
+    assert!(eq(r#"{"a":1,"b":2,"a":3}"#, r#"{"a":3,"b":2}"#));
+    assert!(!eq(r#"{"a":1,"b":2}"#, r#"{"b":2,"a":1}"#));
+    assert!(!eq(r#"{"01":1,"b":2}"#, r#"{"b":2,"01":1}"#), "a key with a leading zero is no index");
+    assert!(!eq("[]", "{}") && !eq("[[]]", "[]") && !eq("[[],[]]", "[[[]]]") && !eq(r#"["1"]"#, "[1]"));
+    assert!(eq(r#"[ [ ] , { } , [ { } ] , "" ]"#, r#"[[],{},[{}],""]"#));
+}
+
+#[test]
+fn deep_and_wide_values_compare_in_the_time_of_one_walk() {
+    let nest = |inner: &str| format!("{}{inner}{}", "[{\"a\":[0,".repeat(20_000), "]}]".repeat(20_000));
+    assert!(equal(Value::new(&nest("1")), Value::new(&nest("1.0"))));
+    assert!(!ordered_equal(Value::new(&nest("1")), Value::new(&nest("2"))));
+    let wide = |spelled: &str| format!("{{{}\"z\":{spelled}}}", "\"k\":[],".repeat(20_000));
+    assert!(equal(Value::new(&wide("1")), Value::new(r#"{"z":1e0,"k":[]}"#)));
 }

@@ -230,18 +230,18 @@ impl<'a> Iterator for Elements<'a> {
 impl FusedIterator for Elements<'_> {}
 
 /// Start of the next token that begins a key or value, past white space, commas and colons.
-fn next_item(bytes: &[u8], mut at: usize) -> Option<usize> {
-    loop {
-        match bytes.get(at)? {
-            b' ' | b'\t' | b'\n' | b'\r' | b',' | b':' => at += 1,
-            b'}' | b']' => return None,
-            _ => return Some(at),
-        }
-    }
+fn next_item(bytes: &[u8], at: usize) -> Option<usize> {
+    next_token(bytes, at).filter(|&at| !matches!(bytes[at], b'}' | b']'))
+}
+
+/// Start of the next token that is more than a separator.
+pub(super) fn next_token(bytes: &[u8], at: usize) -> Option<usize> {
+    let separates = |b: &u8| matches!(b, b' ' | b'\t' | b'\n' | b'\r' | b',' | b':');
+    bytes.get(at..)?.iter().position(|b| !separates(b)).map(|n| at + n)
 }
 
 /// End of the value that starts at `at`. Depth is a counter: nesting costs nothing.
-fn skip(bytes: &[u8], at: usize) -> usize {
+pub(super) fn skip(bytes: &[u8], at: usize) -> usize {
     match bytes.get(at) {
         Some(b'"') => string_end(bytes, at),
         Some(b'{' | b'[') => container_end(bytes, at),

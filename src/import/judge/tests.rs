@@ -151,7 +151,7 @@ fn legacy_events_outrank_everything_but_a_foreign_version() {
         word_of(&judged(&log(&[bad(), fallback(5), mode(1), delta(9)]))),
         "refuse legacy-header-delta"
     );
-    assert_eq!(word_of(&judged(&log(&[bad(), fallback(5), mode(1)]))), "refuse legacy-mode-set");
+    assert_eq!(word_of(&judged(&log(&[bad(), fallback(5), mode(1)]))), "refuse legacy-fallback-reason");
     assert_eq!(word_of(&judged(&log(&[fallback(0), todo(1)]))), "refuse legacy-fallback-reason");
     assert_eq!(word_of(&judged(&log(&[turn_start(0), todo(5), mode(9)]))), "refuse legacy-mode-set");
     let mut torn = log(&[turn_start(0)]);
