@@ -67,6 +67,17 @@ pub enum Provenance<'a> {
     Ranges(Vec<(Seq, Seq)>),
 }
 
+impl Provenance<'_> {
+    /// The same provenance, borrowing this one's list.
+    #[must_use]
+    pub fn borrowed(&self) -> Provenance<'_> {
+        match self {
+            Self::List(list) => Provenance::List(Cow::Borrowed(list)),
+            Self::Ranges(ranges) => Provenance::Ranges(ranges.clone()),
+        }
+    }
+}
+
 /// An event that asks to be admitted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Candidate<'a> {

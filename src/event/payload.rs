@@ -25,6 +25,12 @@ impl<'a> Payload<'a> {
         &self.text
     }
 
+    /// The same payload, borrowing this one's text.
+    #[must_use]
+    pub fn borrowed(&self) -> Payload<'_> {
+        Payload { text: Cow::Borrowed(&self.text), notes: self.notes }
+    }
+
     /// The payload free of borrowed text.
     #[must_use]
     pub fn into_owned(self) -> Payload<'static> {

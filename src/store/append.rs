@@ -107,9 +107,9 @@ impl<'a> Draft<'a> {
             type_name: Cow::Borrowed(&self.type_name),
             seq: Some(seq),
             time: self.time.unwrap_or_else(now_ms),
-            data: self.data.clone(),
+            data: self.data.borrowed(),
             surface_op: self.surface_op,
-            sources: self.sources.clone(),
+            sources: self.sources.as_ref().map(Provenance::borrowed),
             ignorable: self.ignorable,
         }
     }

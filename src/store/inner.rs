@@ -28,7 +28,7 @@ pub(super) struct Inner {
 /// How this process uses the log.
 pub(super) enum Access {
     Write(Log),
-    Read(Box<Mutex<LogReader>>),
+    Read(Box<RwLock<LogReader>>),
 }
 
 impl Store {
@@ -47,7 +47,7 @@ impl Store {
     pub(super) fn open_for_reading(storage: Arc<dyn Storage>, options: StoreOptions) -> Result<Self> {
         let mut catalog = Catalog::default();
         let reader = LogReader::open(Arc::clone(&storage), &mut catalog)?;
-        Ok(Self::assemble(storage, Access::Read(Box::new(Mutex::new(reader))), catalog, options.clock))
+        Ok(Self::assemble(storage, Access::Read(Box::new(RwLock::new(reader))), catalog, options.clock))
     }
 
     fn assemble(storage: Arc<dyn Storage>, log: Access, catalog: Catalog, clock: Clock) -> Self {
@@ -72,7 +72,7 @@ impl Inner {
     pub(super) fn read_frame(&self, at: Position) -> Result<Frame> {
         match &self.log {
             Access::Write(log) => log.read(at),
-            Access::Read(reader) => reader.lock().read(at),
+            Access::Read(reader) => reader.read().read(at),
         }
     }
 
@@ -80,7 +80,7 @@ impl Inner {
     pub(super) fn synced_through(&self) -> Position {
         match &self.log {
             Access::Write(log) => log.synced_through(),
-            Access::Read(reader) => reader.lock().position(),
+            Access::Read(reader) => reader.read().position(),
         }
     }
 

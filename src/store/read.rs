@@ -245,8 +245,8 @@ impl Session {
             shared = link.owner.shared.as_ref();
         }
         for (owner, end) in chain.into_iter().rev() {
-            let own = owner.state.lock().row.runs.clone();
-            runs.extend(overlapping(&own, &(range.start..end)).map(|run| clipped(run, end)));
+            let state = owner.state.lock();
+            runs.extend(overlapping(&state.row.runs, &(range.start..end)).map(|run| clipped(run, end)));
         }
     }
 

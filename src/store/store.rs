@@ -290,7 +290,7 @@ impl Store {
     pub fn refresh(&self) -> Result<()> {
         let Access::Read(reader) = &self.inner.log else { return Ok(()) };
         let mut catalog = self.inner.catalog.lock();
-        let mut reader = reader.lock();
+        let mut reader = reader.write();
         if reader.refresh(&mut *catalog)? == Refreshed::Superseded {
             let mut afresh = Catalog::default();
             *reader = LogReader::open(Arc::clone(&self.inner.storage), &mut afresh)?;
