@@ -1,0 +1,132 @@
+//! `export`: stored sessions as logs that the reference opens.
+
+use std::path::{Path, PathBuf};
+
+use clap::ValueEnum;
+use sessionlog::export::{JsonlFormat, export_session, export_session_to, write_session};
+use sessionlog::{ErrorKind, Session};
+
+use crate::cli::Context;
+use crate::exit::{self, Exit, Usage};
+use crate::output::json::Object;
+use crate::output::progress::Progress;
+use crate::output::{Output, human};
+
+/// Write sessions as JSONL logs
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The session
+    #[arg(required_unless_present = "all", conflicts_with = "all")]
+    id: Option<String>,
+    /// Every session of the store
+    #[arg(long)]
+    all: bool,
+    /// A file (a name that ends in .jsonl or .zstd), - for stdout, or a directory: the logs lie below it as
+    /// <project>/<session>/session.jsonl
+    #[arg(long, value_name = "DIR|FILE")]
+    to: PathBuf,
+    /// How the log is stored
+    #[arg(long, value_enum, default_value = "jsonl")]
+    format: Format,
+    /// Pack runs of chunk events into rows
+    #[arg(long, value_name = "BOOL", default_value = "true", num_args = 0..=1, default_missing_value = "true")]
+    #[arg(action = clap::ArgAction::Set)]
+    packed: bool,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Format {
+    #[value(name = "jsonl")]
+    Jsonl,
+    #[value(name = "jsonl.zstd")]
+    JsonlZstd,
+}
+
+pub(crate) fn run(context: &mut Context, args: &Args) -> anyhow::Result<Exit> {
+    let store = context.reader()?;
+    if let Some(id) = &args.id {
+        let session = store.session(id)?;
+        let path = args.export(&session, &mut context.out, single_target(&args.to))?;
+        if let Some(path) = path {
+            tell(context, &session, &path)?;
+        }
+        return Ok(Exit::Clean);
+    }
+    if args.to == Path::new("-") {
+        return Err(Usage("export: --all needs a directory, one stream holds one log".into()).into());
+    }
+    let sessions = store.list()?;
+    let progress = Progress::of_sessions(u64::try_from(sessions.len())?);
+    let mut exit = Exit::Clean;
+    for listed in &sessions {
+        let session = store.session(&listed.header.id)?;
+        match args.export(&session, &mut context.out, Target::Directory(&args.to)) {
+            Ok(path) => path.map_or(Ok(()), |path| progress.aside(|| tell(context, &session, &path)))?,
+            Err(error) if error.kind() == ErrorKind::Io => return Err(error.into()),
+            // One session that cannot be written never stops the others.
+            Err(error) => {
+                progress.aside(|| exit::tell(&error.into()));
+                exit = Exit::Findings;
+            }
+        }
+        progress.add(1);
+    }
+    Ok(exit)
+}
+
+/// Where a log goes.
+enum Target<'a> {
+    Stdout,
+    File(&'a Path),
+    Directory(&'a Path),
+}
+
+fn single_target(to: &Path) -> Target<'_> {
+    let named_like_a_log = to.extension().is_some_and(|end| end == "jsonl" || end == "zstd" || end == "zst");
+    match to {
+        to if to == Path::new("-") => Target::Stdout,
+        to if named_like_a_log && !to.is_dir() => Target::File(to),
+        to => Target::Directory(to),
+    }
+}
+
+impl Args {
+    /// Writes one log and says where it is, unless that is stdout.
+    fn export(
+        &self,
+        session: &Session,
+        out: &mut Output,
+        target: Target<'_>,
+    ) -> sessionlog::Result<Option<PathBuf>> {
+        let format = match self.format {
+            Format::Jsonl => JsonlFormat::Plain,
+            Format::JsonlZstd => JsonlFormat::Zstd,
+        };
+        Ok(match target {
+            Target::Stdout => {
+                write_session(session, out, format, self.packed)?;
+                None
+            }
+            Target::File(path) => {
+                export_session_to(session, path, format, self.packed)?;
+                Some(path.to_owned())
+            }
+            Target::Directory(root) => Some(export_session(session, root, format, self.packed)?),
+        })
+    }
+}
+
+fn tell(context: &mut Context, session: &Session, path: &Path) -> anyhow::Result<()> {
+    let events = session.next_seq()?;
+    let shown = path.display().to_string();
+    if context.out.json() {
+        let document =
+            Object::new().field("id", session.id()).field("path", shown).field("events", events).end();
+        context.out.line(document)?;
+    } else {
+        let id = human::one_line(session.id());
+        let events = human::counted(events.get(), "event");
+        context.out.line(format_args!("{id}: {events} to {}", human::one_line(&shown)))?;
+    }
+    Ok(())
+}

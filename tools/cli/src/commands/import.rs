@@ -1,0 +1,308 @@
+//! `import`: brings logs into the store, judging each. One bad log never stops the others.
+//!
+//! Threads take the sources in the order of the plan; what is printed keeps that order.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::io;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use clap::ValueEnum;
+use sessionlog::import::{Importer, JudgeOptions, PlannedSource, SourceFormat, SourceReport, Verdict};
+use sessionlog::{ErrorKind, Store, StoreOptions};
+
+use crate::cli::Context;
+use crate::exit::Exit;
+use crate::judging::{refusal_sentence, repair_sentence};
+use crate::output::json::{Object, Raw};
+use crate::output::progress::Progress;
+use crate::output::table::{Align, Table};
+use crate::output::{Output, Style, human};
+use crate::source::{Input, all_readable, tell_ignored};
+
+/// Import logs: files, directories of any depth, - for stdin
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// What to import
+    #[arg(required = true)]
+    paths: Vec<PathBuf>,
+    /// What the sources are; by default each is looked at
+    #[arg(long, value_enum, default_value = "auto")]
+    from: From,
+    /// Sources to work on side by side [default: one per processor]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    jobs: Option<u16>,
+    /// Judge only, store nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Stop at the first source that is refused
+    #[arg(long)]
+    stop_on_error: bool,
+    /// Take events of this type as log-only; may be repeated
+    #[arg(long, value_name = "TYPE")]
+    allow_type: Vec<String>,
+    /// Replace invalid UTF-8 instead of refusing it
+    #[arg(long)]
+    lossy_utf8: bool,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum From {
+    Auto,
+    Jsonl,
+    Sqlite,
+}
+
+pub(crate) fn run(context: &mut Context, args: &Args) -> anyhow::Result<Exit> {
+    let started = Instant::now();
+    let inputs = args.paths.iter().map(|path| Input::new(path)).collect::<anyhow::Result<Vec<_>>>()?;
+    let importer = importer(args)?;
+    let plan = importer.plan(&inputs.iter().map(|input| input.path().to_owned()).collect::<Vec<_>>());
+    tell_ignored(&plan);
+    let store = if args.dry_run { None } else { Some(store(context, args)?) };
+    let job = Job {
+        importer: &importer,
+        store: store.as_ref(),
+        sources: &plan.sources,
+        inputs: &inputs,
+        style: context.out.style(),
+        json: context.out.json(),
+        next: AtomicUsize::new(0),
+        stopped: AtomicBool::new(false),
+        progress: Progress::of_bytes(plan.sources.iter().map(|planned| planned.source.bytes).sum()),
+    };
+    let tally = job.run(args, &mut context.out);
+    drop(job);
+    // What was taken in becomes durable, whatever happened to the rest.
+    store.map_or(Ok(()), Store::close)?;
+    let mut tally = tally?;
+    tally.print(&mut context.out, started.elapsed())?;
+    let mut unreadable = plan.unreadable;
+    unreadable.append(&mut tally.unreadable);
+    all_readable(unreadable)?;
+    Ok(Exit::findings(tally.refused > 0))
+}
+
+fn importer(args: &Args) -> sessionlog::Result<Importer> {
+    let mut options = JudgeOptions { lossy_utf8: args.lossy_utf8, ..JudgeOptions::default() };
+    args.allow_type.iter().try_for_each(|name| options.vocabulary.register(name))?;
+    let importer = Importer::new(options);
+    Ok(match args.from {
+        From::Auto => importer,
+        From::Jsonl => importer.with_format(SourceFormat::Jsonl),
+        From::Sqlite => importer.with_format(SourceFormat::Sqlite),
+    })
+}
+
+fn store(context: &Context, args: &Args) -> sessionlog::Result<Store> {
+    let options =
+        args.allow_type.iter().fold(StoreOptions::new(), |options, name| options.register_type(name));
+    options.open(context.store_dir())
+}
+
+/// What the threads share.
+struct Job<'a> {
+    importer: &'a Importer,
+    store: Option<&'a Store>,
+    sources: &'a [PlannedSource],
+    inputs: &'a [Input],
+    style: Style,
+    json: bool,
+    next: AtomicUsize,
+    stopped: AtomicBool,
+    progress: Progress,
+}
+
+/// What became of one source, ready to be printed: the judgement itself is gone by then.
+struct Done {
+    line: Option<String>,
+    verdict: Verdict,
+    reason: Option<&'static str>,
+    events: u64,
+    bytes: u64,
+}
+
+impl Job<'_> {
+    fn run(&self, args: &Args, out: &mut Output) -> anyhow::Result<Tally> {
+        let processors = || thread::available_parallelism().map_or(1, usize::from);
+        let jobs = args.jobs.map_or_else(processors, usize::from).min(self.sources.len());
+        let (sender, receiver) = channel();
+        thread::scope(|scope| {
+            for _ in 0..jobs {
+                let sender = sender.clone();
+                scope.spawn(move || self.work(&sender));
+            }
+            drop(sender);
+            let tally = self.collect(&receiver, args.stop_on_error, out);
+            self.stopped.store(true, Ordering::Relaxed);
+            tally
+        })
+    }
+
+    fn work(&self, sender: &Sender<Outcome>) {
+        while !self.stopped.load(Ordering::Relaxed) {
+            let index = self.next.fetch_add(1, Ordering::Relaxed);
+            let Some(planned) = self.sources.get(index) else { return };
+            if sender.send((index, self.take(planned))).is_err() {
+                return;
+            }
+        }
+    }
+
+    fn take(&self, planned: &PlannedSource) -> sessionlog::Result<Done> {
+        // A log that extends a stored session is read twice and counted once.
+        let told = Cell::new(0);
+        let progress =
+            |bytes: u64| self.progress.add(bytes.saturating_sub(told.replace(bytes.max(told.get()))));
+        let report = match self.store {
+            Some(store) => self.importer.import(store, planned, &progress)?,
+            None => self.importer.inspect(planned, &progress)?,
+        };
+        let judgement = &report.judgement;
+        let refused = judgement.refusal.as_ref().map(|refusal| refusal.kind.as_str());
+        Ok(Done {
+            line: self.line(&report),
+            verdict: judgement.verdict(),
+            reason: refused.or(judgement.repair.as_ref().map(|repair| repair.kind.as_str())),
+            events: judgement.events().unwrap_or(0),
+            bytes: planned.source.bytes,
+        })
+    }
+
+    /// What is printed of a source: for scripts of each, for people of those that were not taken as they are.
+    fn line(&self, report: &SourceReport) -> Option<String> {
+        let path = self.shown(report);
+        let judgement = &report.judgement;
+        if self.json {
+            return Some(document(&path, report));
+        }
+        let (verdict, why) = match (&judgement.refusal, &judgement.repair) {
+            (Some(refusal), _) => (self.style.bad("refuse"), refusal_sentence(refusal)),
+            (None, Some(repair)) => (self.style.odd("repair"), repair_sentence(repair)),
+            (None, None) => return None,
+        };
+        Some(format!("{verdict}  {}: {}", human::one_line(&path), human::one_line(&why)))
+    }
+
+    fn shown(&self, report: &SourceReport) -> String {
+        let input = self.inputs.iter().find(|input| input.path() == report.path);
+        input.map_or_else(|| report.path.display().to_string(), |input| input.shown(&report.path))
+    }
+
+    /// Prints what is done, in the order of the plan, and adds it up.
+    fn collect(
+        &self,
+        done: &Receiver<Outcome>,
+        stop_on_error: bool,
+        out: &mut Output,
+    ) -> anyhow::Result<Tally> {
+        let mut tally = Tally::default();
+        let mut early = BTreeMap::new();
+        let mut next = 0;
+        for (index, outcome) in done {
+            early.insert(index, outcome);
+            while let Some(outcome) = early.remove(&next) {
+                let path = &self.sources[next].source.path;
+                next += 1;
+                match outcome {
+                    Ok(done) => {
+                        if let Some(line) = &done.line {
+                            self.progress.aside(|| out.line_now(line))?;
+                        }
+                        tally.add(&done);
+                    }
+                    Err(error) if error.kind() == ErrorKind::Io && error.path() == Some(path) => {
+                        tally.unreadable.push((path.clone(), io::Error::other(error)));
+                    }
+                    Err(error) => return Err(error.into()),
+                }
+                if stop_on_error && (tally.refused > 0 || !tally.unreadable.is_empty()) {
+                    return Ok(tally);
+                }
+            }
+        }
+        Ok(tally)
+    }
+}
+
+/// The place of a source in the plan, and what became of it.
+type Outcome = (usize, sessionlog::Result<Done>);
+
+/// The sums over all sources.
+#[derive(Default)]
+struct Tally {
+    accepted: u64,
+    repaired: u64,
+    refused: u64,
+    events: u64,
+    bytes: u64,
+    /// Sources and events by verdict and reason.
+    by_reason: BTreeMap<(&'static str, &'static str), (u64, u64)>,
+    unreadable: Vec<(PathBuf, io::Error)>,
+}
+
+impl Tally {
+    fn add(&mut self, done: &Done) {
+        let counter = match done.verdict {
+            Verdict::Accept => &mut self.accepted,
+            Verdict::Repair => &mut self.repaired,
+            Verdict::Refuse => &mut self.refused,
+        };
+        *counter += 1;
+        self.events += done.events;
+        self.bytes += done.bytes;
+        let row = self.by_reason.entry((done.verdict.as_str(), done.reason.unwrap_or_default())).or_default();
+        row.0 += 1;
+        row.1 += done.events;
+    }
+
+    fn print(&self, out: &mut Output, taken: Duration) -> io::Result<()> {
+        let sources = self.accepted + self.repaired + self.refused;
+        if out.json() {
+            let summary = Object::new()
+                .field("sources", sources)
+                .field("accepted", self.accepted)
+                .field("repaired", self.repaired)
+                .field("refused", self.refused)
+                .field("events", self.events)
+                .field("bytes", self.bytes)
+                .field("seconds", taken)
+                .end();
+            return out.line(Object::new().field("summary", Raw(&summary)).end());
+        }
+        let mut table = Table::new([
+            ("VERDICT", Align::Left),
+            ("REASON", Align::Left),
+            ("LOGS", Align::Right),
+            ("EVENTS", Align::Right),
+        ]);
+        for verdict in [Verdict::Accept, Verdict::Repair, Verdict::Refuse].map(Verdict::as_str) {
+            for ((_, reason), (logs, events)) in self.by_reason.iter().filter(|((of, _), _)| *of == verdict) {
+                table.row([verdict.into(), (*reason).into(), human::count(*logs), human::count(*events)]);
+            }
+        }
+        table.print(out)?;
+        let (logs, bytes, taken) =
+            (human::counted(sources, "log"), human::bytes(self.bytes), human::duration(taken));
+        out.line(format_args!("{logs}, {}, {bytes} in {taken}", human::counted(self.events, "event")))
+    }
+}
+
+fn document(path: &str, report: &SourceReport) -> String {
+    let judgement = &report.judgement;
+    Object::new()
+        .field("path", path)
+        .field("session", judgement.header.as_ref().map(|header| &header.id))
+        .field("verdict", judgement.verdict().as_str())
+        .field("events", judgement.events())
+        .field("added", report.added)
+        .field("skipped", report.skipped)
+        .field("repair", judgement.repair.as_ref())
+        .field("warnings", judgement.warnings.listed())
+        .field("refusal", judgement.refusal.as_ref())
+        .end()
+}

@@ -1,0 +1,50 @@
+//! `inspect`: judges and describes log files without a store. Nothing is written anywhere.
+
+use std::path::PathBuf;
+
+use sessionlog::import::{Importer, JudgeOptions};
+
+use crate::cli::Context;
+use crate::exit::Exit;
+use crate::judging;
+use crate::output::progress::Progress;
+use crate::source::{Input, all_readable, tell_ignored};
+
+/// Judge and describe a log file, or every log of a directory, without a store
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// A log, a directory, or - for stdin
+    file: PathBuf,
+    /// Only this session
+    #[arg(long, value_name = "ID")]
+    session: Option<String>,
+}
+
+pub(crate) fn run(context: &mut Context, args: &Args) -> anyhow::Result<Exit> {
+    let input = Input::new(&args.file)?;
+    let importer = Importer::new(JudgeOptions::default());
+    let plan = importer.plan(&[input.path().to_owned()]);
+    tell_ignored(&plan);
+    let out = &mut context.out;
+    let mut exit = Exit::Clean;
+    for planned in &plan.sources {
+        let shown = input.shown(&planned.source.path);
+        let progress = Progress::of_bytes(planned.source.bytes);
+        progress.tell(|| shown.clone());
+        let report = importer.inspect(planned, &|bytes| progress.set(bytes, planned.source.bytes))?;
+        drop(progress);
+        let id = report.judgement.header.as_ref().map(|header| &header.id);
+        if args.session.is_some() && id != args.session.as_ref() {
+            continue;
+        }
+        exit = exit.max(Exit::findings(report.judgement.refusal.is_some()));
+        if out.json() {
+            out.line(judging::document(Some(&shown), &report.judgement))?;
+        } else {
+            let style = out.style();
+            judging::print(out, style, &shown, &report.judgement)?;
+        }
+    }
+    all_readable(plan.unreadable)?;
+    Ok(exit)
+}

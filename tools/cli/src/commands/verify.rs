@@ -1,0 +1,88 @@
+//! `verify`: is every stored byte what was written, and does every session obey the rules?
+
+use std::time::Instant;
+
+use sessionlog::{Finding, VerifyOptions};
+
+use crate::cli::Context;
+use crate::exit::Exit;
+use crate::output::human;
+use crate::output::json::{Object, Raw};
+use crate::output::progress::Progress;
+
+/// Check every frame, index and checkpoint of the store
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Replay every session through the gate and compare the projections
+    #[arg(long)]
+    deep: bool,
+    /// Check the log invariants of turns, steps, calls and compactions as well
+    #[arg(long)]
+    strict: bool,
+}
+
+pub(crate) fn run(context: &mut Context, args: &Args) -> anyhow::Result<Exit> {
+    let started = Instant::now();
+    let store = context.reader()?;
+    let progress = Progress::of_sessions(0);
+    let options = VerifyOptions { deep: args.deep, strict: args.strict };
+    let report = store.verify(options, &mut |done, total| progress.set(done, total))?;
+    drop(progress);
+    let taken = started.elapsed();
+    if context.out.json() {
+        for finding in &report.findings {
+            context.out.line(document(finding))?;
+        }
+        let summary = Object::new()
+            .field("segments", report.segments)
+            .field("frames", report.frames)
+            .field("sessions", report.sessions)
+            .field("events", report.events)
+            .field("findings", report.findings.len())
+            .field("seconds", taken)
+            .end();
+        context.out.line(Object::new().field("summary", Raw(&summary)).end())?;
+    } else {
+        for finding in &report.findings {
+            context.out.line(sentence(finding))?;
+        }
+        let verdict = match u64::try_from(report.findings.len()).unwrap_or(u64::MAX) {
+            0 => context.out.style().good("sound"),
+            findings => context.out.style().bad(&human::counted(findings, "finding")),
+        };
+        let (segments, frames) =
+            (human::counted(report.segments, "segment"), human::counted(report.frames, "frame"));
+        let (sessions, events) =
+            (human::counted(report.sessions, "session"), human::counted(report.events, "event"));
+        let taken = human::duration(taken);
+        context.out.line(format_args!("{verdict}: {segments}, {frames}, {sessions}, {events} in {taken}"))?;
+    }
+    Ok(Exit::findings(!report.findings.is_empty()))
+}
+
+fn document(finding: &Finding) -> String {
+    Object::new()
+        .field("path", finding.path.display().to_string())
+        .field("offset", finding.offset)
+        .field("session", &finding.session)
+        .field("seq", finding.seq)
+        .field("kind", finding.kind)
+        .field("family", finding.family.as_str())
+        .field("message", &finding.message)
+        .end()
+}
+
+fn sentence(finding: &Finding) -> String {
+    let mut place = finding.path.display().to_string();
+    if let Some(offset) = finding.offset {
+        place.push_str(&format!(", byte offset {offset}"));
+    }
+    if let Some(session) = &finding.session {
+        place.push_str(&format!(", session {session}"));
+    }
+    if let Some(seq) = finding.seq {
+        place.push_str(&format!(", seq {seq}"));
+    }
+    human::printable(&format!("{place}: {} ({}): {}", finding.kind, finding.family, finding.message))
+        .into_owned()
+}

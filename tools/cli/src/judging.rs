@@ -1,0 +1,239 @@
+//! A judgement on a log, as the JSON document that scripts rely on and as a person reads it.
+
+use std::io::{self, Write};
+
+use sessionlog::event::{Event, Refusal, SessionHeader, SessionState, Warning};
+use sessionlog::import::{CutRecord, HeaderSnapshot, Judgement, Repair, Verdict};
+use sessionlog::projection::{Replacement, State};
+
+use crate::conversation::text_of;
+use crate::output::json::{Json, Object, Raw};
+use crate::output::{Style, human};
+
+/// The judging view. Keys that a refused log has no answer for are absent.
+pub(crate) fn document(path: Option<&str>, judgement: &Judgement) -> String {
+    let mut document = Object::new();
+    document.optional("path", path).optional("session", judgement.header.as_ref());
+    document.field("verdict", judgement.verdict().as_str());
+    if let Some(state) = &judgement.state {
+        folded(&mut document, state, judgement);
+    }
+    document
+        .field("warnings", judgement.warnings.listed())
+        .field("repair", judgement.repair.as_ref())
+        .field("refusal", judgement.refusal.as_ref())
+        .end()
+}
+
+/// What the events fold to.
+fn folded(document: &mut Object, state: &State, judgement: &Judgement) {
+    document
+        .field("events", state.next_seq())
+        .field("surface", state.surface())
+        .field("replaceGeneration", state.visible().replace_generation())
+        .field("replacements", judgement.replacements.as_slice())
+        .field("requestHeader", state.request_header().header().map(|header| Raw(header.text())))
+        .field("headers", judgement.headers.as_slice());
+    let mut pairing = state.clone();
+    match pairing.cuts() {
+        Ok(cuts) => document.field("pairing", cuts).field("pairingError", None::<&str>),
+        Err(error) => document.field("pairingError", error.message()),
+    };
+    document.field("messages", state.message_count()).field("closers", judgement.closers.as_slice());
+}
+
+/// Writes the judgement for people.
+pub(crate) fn print(out: &mut impl Write, style: Style, path: &str, judgement: &Judgement) -> io::Result<()> {
+    let verdict = match judgement.verdict() {
+        Verdict::Accept => style.good("accept"),
+        Verdict::Repair => style.odd("repair"),
+        Verdict::Refuse => style.bad("refuse"),
+    };
+    writeln!(out, "{}: {verdict}", style.bold(&human::one_line(path)))?;
+    let mut line = |name: &str, text: &str| writeln!(out, "  {name:<9} {}", human::one_line(text));
+    if let Some(refusal) = &judgement.refusal {
+        line("refused", &refusal_sentence(refusal))?;
+    }
+    if let Some(repair) = &judgement.repair {
+        line("repair", &repair_sentence(repair))?;
+        for cut in &repair.cut {
+            line("", &format!("cut: {}", cut_sentence(cut)))?;
+        }
+    }
+    if let Some(header) = &judgement.header {
+        let cwd = header.cwd.as_ref().map_or("no working directory".into(), |cwd| cwd.to_lossy());
+        line("session", &format!("{}, begun {}, {cwd}", header.id, human::time(header.created_at)))?;
+    }
+    if let Some(state) = &judgement.state {
+        line("events", &contents(state, judgement))?;
+        line("request", &request(state))?;
+    }
+    for closer in &judgement.closers {
+        line("closer", &format!("{} at seq {}", closer.type_name, closer.seq))?;
+    }
+    for (kind, total) in judgement.warnings.totals() {
+        let first = judgement.warnings.listed().iter().find(|warning| warning.kind == kind);
+        let message = first.map_or("", |warning| warning.message.as_str());
+        let place = first
+            .and_then(|warning| warning.seq)
+            .map_or(String::new(), |seq| format!(", first at seq {seq}"));
+        line("warning", &format!("{kind} ({total}{place}): {message}"))?;
+    }
+    Ok(())
+}
+
+/// Where and why a log was refused.
+pub(crate) fn refusal_sentence(refusal: &Refusal) -> String {
+    let mut text = format!("{} ({})", refusal.kind, refusal.family());
+    place(&mut text, refusal.line, refusal.offset);
+    if let Some(seq) = refusal.seq {
+        text.push_str(&format!(", seq {seq}"));
+    }
+    format!("{text}: {} [{}]", refusal.message, refusal.rule)
+}
+
+/// What a load changes, and what is lost.
+pub(crate) fn repair_sentence(repair: &Repair) -> String {
+    let mut text = repair.kind.to_string();
+    place(&mut text, repair.line, repair.offset);
+    text.push_str(&format!(": {}", repair.message));
+    if repair.bytes_cut > 0 {
+        let records = human::counted(repair.cut_total, "record");
+        text.push_str(&format!(" ({records}, {} cut)", human::bytes(repair.bytes_cut)));
+    }
+    text
+}
+
+fn cut_sentence(cut: &CutRecord) -> String {
+    let mut text = cut.type_name.clone().unwrap_or_else(|| "a record".to_owned());
+    if let Some(seq) = cut.seq {
+        text.push_str(&format!(" seq {seq}"));
+    }
+    place(&mut text, Some(cut.line), Some(cut.offset));
+    text
+}
+
+fn place(text: &mut String, line: Option<u64>, offset: Option<u64>) {
+    if let Some(line) = line {
+        text.push_str(&format!(", line {line}"));
+    }
+    if let Some(offset) = offset {
+        text.push_str(&format!(", byte offset {offset}"));
+    }
+}
+
+fn contents(state: &State, judgement: &Judgement) -> String {
+    let count = |number: usize, noun| human::counted(u64::try_from(number).unwrap_or(u64::MAX), noun);
+    format!(
+        "{}; {} on the surface, {}, {}, {}",
+        human::counted(state.next_seq().get(), "event"),
+        count(state.surface().len(), "node"),
+        count(state.message_count(), "message"),
+        count(judgement.replacements.len(), "replacement"),
+        count(judgement.headers.len(), "request header"),
+    )
+}
+
+fn request(state: &State) -> String {
+    let Some(header) = state.request_header().header() else { return "no header".to_owned() };
+    let [config, system, tools] = header.value().get_all(["config", "system", "tools"]);
+    let [provider, model] = config.map_or([None, None], |config| config.get_all(["provider", "model"]));
+    let system = human::bytes(u64::try_from(text_of(system).len()).unwrap_or(u64::MAX));
+    let tools = tools.map_or(0, |tools| tools.elements().count());
+    format!("{}/{}, system prompt of {system}, {tools} tools", text_of(provider), text_of(model))
+}
+
+impl Json for SessionHeader {
+    fn write(&self, out: &mut String) {
+        let object = Object::new()
+            .field("id", &self.id)
+            .field("version", 0_u64)
+            .field("createdAt", self.created_at)
+            .optional("cwd", self.cwd.as_ref())
+            .optional("parentSession", self.parent_session.as_ref())
+            .optional("seedLength", self.seed_length)
+            .optional("origin", self.subagent.then_some("subagent"))
+            .field("delegationDepth", self.delegation_depth.unwrap_or(0))
+            .optional("agentPreset", self.agent_preset.as_ref())
+            .end();
+        out.push_str(&object);
+    }
+}
+
+impl Json for Replacement {
+    fn write(&self, out: &mut String) {
+        let object = Object::new()
+            .field("seq", self.seq)
+            .field("start", self.start)
+            .field("end", self.end)
+            .field("shadowedSeqs", self.shadowed.as_slice())
+            .end();
+        out.push_str(&object);
+    }
+}
+
+impl Json for HeaderSnapshot {
+    fn write(&self, out: &mut String) {
+        out.push_str(&Object::new().field("seq", self.seq).field("reason", &self.reason).end());
+    }
+}
+
+impl Json for Event<'_> {
+    fn write(&self, out: &mut String) {
+        self.write_json(out);
+    }
+}
+
+impl Json for Warning {
+    fn write(&self, out: &mut String) {
+        let object = Object::new()
+            .field("kind", self.kind.as_str())
+            .field("line", self.line)
+            .field("seq", self.seq)
+            .field("message", &self.message)
+            .end();
+        out.push_str(&object);
+    }
+}
+
+impl Json for Repair {
+    fn write(&self, out: &mut String) {
+        let object = Object::new()
+            .field("kind", self.kind.as_str())
+            .field("line", self.line)
+            .field("offset", self.offset)
+            .field("message", &self.message)
+            .field("bytesCut", self.bytes_cut)
+            .field("recordsCut", self.cut_total)
+            .field("cut", self.cut.as_slice())
+            .end();
+        out.push_str(&object);
+    }
+}
+
+impl Json for CutRecord {
+    fn write(&self, out: &mut String) {
+        let object = Object::new()
+            .field("line", self.line)
+            .field("offset", self.offset)
+            .field("seq", self.seq)
+            .field("type", &self.type_name)
+            .end();
+        out.push_str(&object);
+    }
+}
+
+impl Json for Refusal {
+    fn write(&self, out: &mut String) {
+        let object = Object::new()
+            .field("kind", self.kind.as_str())
+            .field("family", self.family().as_str())
+            .field("line", self.line)
+            .field("offset", self.offset)
+            .field("seq", self.seq)
+            .field("rule", self.rule)
+            .field("message", &self.message)
+            .end();
+        out.push_str(&object);
+    }
+}

@@ -1,0 +1,59 @@
+//! Where a command reads a log from: a path, or stdin put aside in a temporary file so that it can be sought in.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use sessionlog::import::Plan;
+use tempfile::NamedTempFile;
+
+use crate::output::{human, note};
+
+/// A path to read from; what it holds of stdin goes away with it.
+pub(crate) struct Input {
+    path: PathBuf,
+    spooled: Option<NamedTempFile>,
+}
+
+impl Input {
+    /// The path itself, or all of stdin for `-`.
+    pub(crate) fn new(path: &Path) -> anyhow::Result<Self> {
+        if path != Path::new("-") {
+            return Ok(Self { path: path.to_owned(), spooled: None });
+        }
+        let mut spooled = NamedTempFile::new().context("put stdin aside")?;
+        io::copy(&mut io::stdin().lock(), &mut spooled).context("put stdin aside")?;
+        Ok(Self { path: spooled.path().to_owned(), spooled: Some(spooled) })
+    }
+
+    /// Where the bytes are.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// How to call a path below this one in messages.
+    pub(crate) fn shown(&self, path: &Path) -> String {
+        if self.spooled.is_some() { "-".to_owned() } else { path.display().to_string() }
+    }
+}
+
+/// Says on stderr what a plan passes over and why.
+pub(crate) fn tell_ignored(plan: &Plan) {
+    for (path, reason) in &plan.ignored {
+        note(format_args!("{}: passed over, {reason}", human::printable(&path.display().to_string())));
+    }
+}
+
+/// Ends a command that has done all it could: what could not be read makes it fail only now.
+///
+/// # Errors
+///
+/// The first place that could not be read; the others are told on stderr.
+pub(crate) fn all_readable(unreadable: Vec<(PathBuf, io::Error)>) -> anyhow::Result<()> {
+    let mut unreadable = unreadable.into_iter();
+    let Some((path, error)) = unreadable.next() else { return Ok(()) };
+    for (path, error) in unreadable {
+        note(format_args!("{}: {error}", human::printable(&path.display().to_string())));
+    }
+    Err(anyhow::Error::new(error).context(format!("read {}", path.display())))
+}
