@@ -1,0 +1,8 @@
+//! The command line from outside: what is printed, how it ends, and that it keeps its word when killed.
+
+mod append;
+mod beside;
+mod exits;
+mod import;
+mod reads;
+mod support;
