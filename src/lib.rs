@@ -53,3 +53,8 @@ pub use store::{
 
 #[doc = include_str!("docs/architecture.md")]
 pub mod docs {}
+
+/// Keeps the example of the README compiling.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
