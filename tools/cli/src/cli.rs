@@ -19,10 +19,10 @@ use crate::output::Output;
                         Results go to stdout, everything else to stderr.")]
 pub(crate) struct Cli {
     /// Directory of the store [default: $SESSIONLOG_STORE, else ./sessionlog-store]
-    #[arg(long, global = true, value_name = "DIR")]
+    #[arg(long, global = true, value_name = "DIR", help_heading = "Everywhere")]
     store: Option<PathBuf>,
     /// Print JSON: one document, or one per line
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = "Everywhere")]
     json: bool,
     #[command(subcommand)]
     command: Command,

@@ -6,13 +6,14 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::io::{self, Read, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, ensure};
 use clap::ValueEnum;
+use sessionlog::event::json::{Value, scan};
 use sessionlog::event::{SessionHeader, parse_header_line};
 use sessionlog::limits::RECORD_BYTES_MAX;
 use sessionlog::{AppendOptions, Appended, Draft, Durability, Error, ErrorKind, Seq, Session, Store};
@@ -20,7 +21,7 @@ use sessionlog::{AppendOptions, Appended, Draft, Durability, Error, ErrorKind, S
 use crate::cli::Context;
 use crate::exit::{self, Exit};
 use crate::output::Output;
-use crate::output::json::Object;
+use crate::output::json::{Json, Object};
 
 /// Batches on their way to the disk together: one group commit serves them all.
 const IN_FLIGHT_MAX: usize = 256;
@@ -53,9 +54,14 @@ enum Asked {
 }
 
 pub(crate) fn run(context: &mut Context, args: &Args) -> anyhow::Result<Exit> {
-    let header = args.create.as_ref().map(|path| header_from(path, &args.id)).transpose()?;
-    let store = context.writer(header.is_some())?;
-    let session = open(&store, &args.id, header)?;
+    let meta = match &args.create {
+        Some(path) => {
+            Some(std::fs::read_to_string(path).with_context(|| format!("read {}", path.display()))?)
+        }
+        None => None,
+    };
+    let store = context.writer(meta.is_some())?;
+    let session = open(&store, &args.id, meta.as_deref())?;
     let durability = match args.durability {
         Asked::Buffered => Durability::Buffered,
         Asked::Synced => Durability::Synced,
@@ -68,28 +74,47 @@ pub(crate) fn run(context: &mut Context, args: &Args) -> anyhow::Result<Exit> {
     Ok(exit)
 }
 
-/// Reads the header that a new session gets: the first line of its log.
-fn header_from(path: &Path, id: &str) -> anyhow::Result<SessionHeader> {
-    let text = std::fs::read_to_string(path).with_context(|| format!("read {}", path.display()))?;
-    let header = parse_header_line(text.trim_ascii())
-        .map_err(Error::from)
-        .with_context(|| format!("read the session header in {}", path.display()))?;
-    if header.id != id {
-        bail!("create session {id}: {} is the header of {}", path.display(), header.id);
+/// The session, which `meta` describes if it may be new.
+fn open(store: &Store, id: &str, meta: Option<&str>) -> anyhow::Result<Session> {
+    let found = store.session(id);
+    let Some(meta) = meta else { return Ok(found?) };
+    match found {
+        Ok(session) => {
+            let header = header_from(meta, id, session.header().created_at)?;
+            ensure!(*session.header() == header, "create session {id}: it exists with another header");
+            Ok(session)
+        }
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            Ok(store.create_session(header_from(meta, id, i64::try_from(now.as_millis())?)?)?)
+        }
+        Err(error) => Err(error.into()),
     }
-    Ok(header)
 }
 
-fn open(store: &Store, id: &str, header: Option<SessionHeader>) -> anyhow::Result<Session> {
-    match (store.session(id), header) {
-        (Ok(session), Some(header)) if *session.header() != header => {
-            bail!("create session {id}: it exists with another header")
+/// Reads a session header as the first line of a log spells it; what must stand there and is known may be absent.
+fn header_from(meta: &str, id: &str, created_at: i64) -> anyhow::Result<SessionHeader> {
+    let attempted = || format!("create session {id}: read its header");
+    scan(meta).map_err(|fault| anyhow!("it is not JSON at byte {}", fault.offset)).with_context(attempted)?;
+    let given = Value::new(meta);
+    ensure!(given.is_object(), "{}: it is no JSON object", attempted());
+    let mut line = Object::new();
+    let mut default = |key: &str, value: &dyn Json| {
+        if given.get(key).is_none() {
+            line.field(key, value);
         }
-        (Err(error), Some(header)) if error.kind() == ErrorKind::NotFound => {
-            Ok(store.create_session(header)?)
-        }
-        (session, _) => Ok(session?),
+    };
+    default("type", &"session");
+    default("version", &0_u64);
+    default("id", &id);
+    default("createdAt", &created_at);
+    default("delegationDepth", &0_u64);
+    for member in given.members() {
+        line.member(member.key, member.value.raw());
     }
+    let header = parse_header_line(&line.end()).map_err(Error::from).with_context(attempted)?;
+    ensure!(header.id == id, "create session {id}: the header is that of session {}", header.id);
+    Ok(header)
 }
 
 struct Appender<'a> {

@@ -25,12 +25,12 @@ pub(crate) struct Args {
     /// <project>/<session>/session.jsonl
     #[arg(long, value_name = "DIR|FILE")]
     to: PathBuf,
-    /// How the log is stored
-    #[arg(long, value_enum, default_value = "jsonl")]
-    format: Format,
+    /// How the log is stored [default: jsonl, or jsonl.zstd for a FILE named so]
+    #[arg(long, value_enum)]
+    format: Option<Format>,
     /// Pack runs of chunk events into rows
     #[arg(long, value_name = "BOOL", default_value = "true", num_args = 0..=1, default_missing_value = "true")]
-    #[arg(action = clap::ArgAction::Set)]
+    #[arg(action = clap::ArgAction::Set, require_equals = true)]
     packed: bool,
 }
 
@@ -82,12 +82,16 @@ enum Target<'a> {
 }
 
 fn single_target(to: &Path) -> Target<'_> {
-    let named_like_a_log = to.extension().is_some_and(|end| end == "jsonl" || end == "zstd" || end == "zst");
+    let named_like_a_log = ["jsonl", "zstd", "zst"].iter().any(|end| ends_in(to, end));
     match to {
         to if to == Path::new("-") => Target::Stdout,
         to if named_like_a_log && !to.is_dir() => Target::File(to),
         to => Target::Directory(to),
     }
+}
+
+fn ends_in(path: &Path, end: &str) -> bool {
+    path.extension().is_some_and(|extension| extension == end)
 }
 
 impl Args {
@@ -98,9 +102,12 @@ impl Args {
         out: &mut Output,
         target: Target<'_>,
     ) -> sessionlog::Result<Option<PathBuf>> {
+        let named_zstd = matches!(target, Target::File(path) if !ends_in(path, "jsonl"));
         let format = match self.format {
-            Format::Jsonl => JsonlFormat::Plain,
-            Format::JsonlZstd => JsonlFormat::Zstd,
+            Some(Format::Jsonl) => JsonlFormat::Plain,
+            Some(Format::JsonlZstd) => JsonlFormat::Zstd,
+            None if named_zstd => JsonlFormat::Zstd,
+            None => JsonlFormat::Plain,
         };
         Ok(match target {
             Target::Stdout => {

@@ -57,11 +57,24 @@ enum From {
     Sqlite,
 }
 
+impl From {
+    /// JSONL may still be plain or in zstd frames.
+    fn apply(self, format: &mut SourceFormat) {
+        *format = match (self, *format) {
+            (_, SourceFormat::Empty) => SourceFormat::Empty,
+            (Self::Jsonl, SourceFormat::Sqlite) => SourceFormat::Jsonl,
+            (Self::Sqlite, _) => SourceFormat::Sqlite,
+            (Self::Auto | Self::Jsonl, found) => found,
+        };
+    }
+}
+
 pub(crate) fn run(context: &mut Context, args: &Args) -> anyhow::Result<Exit> {
     let started = Instant::now();
     let inputs = args.paths.iter().map(|path| Input::new(path)).collect::<anyhow::Result<Vec<_>>>()?;
     let importer = importer(args)?;
-    let plan = importer.plan(&inputs.iter().map(|input| input.path().to_owned()).collect::<Vec<_>>());
+    let mut plan = importer.plan(&inputs.iter().map(|input| input.path().to_owned()).collect::<Vec<_>>());
+    plan.sources.iter_mut().for_each(|planned| args.from.apply(&mut planned.source.format));
     tell_ignored(&plan);
     let store = if args.dry_run { None } else { Some(store(context, args)?) };
     let job = Job {
@@ -90,12 +103,7 @@ pub(crate) fn run(context: &mut Context, args: &Args) -> anyhow::Result<Exit> {
 fn importer(args: &Args) -> sessionlog::Result<Importer> {
     let mut options = JudgeOptions { lossy_utf8: args.lossy_utf8, ..JudgeOptions::default() };
     args.allow_type.iter().try_for_each(|name| options.vocabulary.register(name))?;
-    let importer = Importer::new(options);
-    Ok(match args.from {
-        From::Auto => importer,
-        From::Jsonl => importer.with_format(SourceFormat::Jsonl),
-        From::Sqlite => importer.with_format(SourceFormat::Sqlite),
-    })
+    Ok(Importer::new(options))
 }
 
 fn store(context: &Context, args: &Args) -> sessionlog::Result<Store> {

@@ -24,13 +24,26 @@ impl Object {
     }
 
     pub(crate) fn field(&mut self, key: &str, value: impl Json) -> &mut Self {
-        if self.out.len() > 1 {
-            self.out.push(',');
-        }
+        self.separate();
         key.write(&mut self.out);
         self.out.push(':');
         value.write(&mut self.out);
         self
+    }
+
+    /// A field that is JSON text already, its key literal too.
+    pub(crate) fn member(&mut self, key: &str, value: &str) -> &mut Self {
+        self.separate();
+        self.out.push_str(key);
+        self.out.push(':');
+        self.out.push_str(value);
+        self
+    }
+
+    fn separate(&mut self) {
+        if self.out.len() > 1 {
+            self.out.push(',');
+        }
     }
 
     /// A field that is left out when there is no value.

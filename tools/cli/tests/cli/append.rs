@@ -81,6 +81,22 @@ fn creating_wants_the_same_header_again() {
 }
 
 #[test]
+fn a_new_header_may_leave_out_what_is_known() {
+    let bench = Bench::new();
+    let meta = bench.file("meta.json", "{\n  \"cwd\": \"/srv/\\ud83c\"\n}\n");
+    for seq in 0..2 {
+        let run = bench.run_with(&["append", "live", "--create", &meta], EVENT);
+        assert_eq!((run.code, run.documents()[0]["seq"].as_u64()), (0, Some(seq)), "{}", run.stderr);
+    }
+    assert!(bench.run(&["ls", "--json"]).stdout.contains(r#""cwd":"/srv/\ud83c""#));
+    for (meta, says) in [("{", "not JSON"), ("[]", "no JSON object"), (r#"{"cwd":"relative"}"#, "absolute")] {
+        let meta = bench.file("bad.json", meta);
+        let run = bench.run_with(&["append", "new", "--create", &meta], EVENT);
+        assert!(run.code == 3 && run.stderr.contains(says), "{says}: {}", run.stderr);
+    }
+}
+
+#[test]
 fn a_slow_producer_hears_of_each_event_before_the_next() {
     let (bench, meta) = bench();
     let args = ["append", "live", "--create", &meta, "--batch", "100"];

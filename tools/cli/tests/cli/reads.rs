@@ -137,6 +137,9 @@ fn samples_leave_the_store_as_they_came() {
         let exported = bench.run(&["export", id, "--to", "-", packed]).stdout;
         assert!(exported == fs::read_to_string(sample(number)).unwrap(), "{id} changed");
     }
+    let file = bench.path("one.jsonl.zstd").to_str().unwrap().to_owned();
+    assert_eq!(bench.run(&["export", "map-tiles-cache", "--to", &file]).code, 0);
+    assert_eq!(fs::read(&file).unwrap()[..4], [0x28, 0xB5, 0x2F, 0xFD], "the name says zstd");
     let root = bench.path("root").to_str().unwrap().to_owned();
     let told = bench.json(&["export", "--all", "--to", &root, "--format", "jsonl.zstd"]);
     assert_eq!(told.len(), 4);
