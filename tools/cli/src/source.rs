@@ -42,6 +42,10 @@ pub(crate) fn tell_ignored(plan: &Plan) {
     for (path, reason) in &plan.ignored {
         note(format_args!("{}: passed over, {reason}", human::printable(&path.display().to_string())));
     }
+    if plan.skipped > 0 {
+        let files = human::counted(plan.skipped, "file");
+        note(format_args!("{files} passed over: neither their names nor their bytes are a log's"));
+    }
 }
 
 /// Ends a command that has done all it could: what could not be read makes it fail only now.

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 use sessionlog::import::{Importer, JudgeOptions, PlannedSource, SourceFormat, SourceReport, Verdict};
-use sessionlog::{ErrorKind, Store, StoreOptions};
+use sessionlog::{ErrorKind, Store};
 
 use crate::cli::Context;
 use crate::exit::Exit;
@@ -32,7 +32,7 @@ pub(crate) struct Args {
     paths: Vec<PathBuf>,
     /// What the sources are; by default each is looked at
     #[arg(long, value_enum, default_value = "auto")]
-    from: From,
+    from: Format,
     /// Sources to work on side by side [default: one per processor]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     jobs: Option<u16>,
@@ -51,13 +51,13 @@ pub(crate) struct Args {
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
-enum From {
+enum Format {
     Auto,
     Jsonl,
     Sqlite,
 }
 
-impl From {
+impl Format {
     /// JSONL may still be plain or in zstd frames.
     fn apply(self, format: &mut SourceFormat) {
         *format = match (self, *format) {
@@ -76,7 +76,7 @@ pub(crate) fn run(context: &mut Context, args: &Args) -> anyhow::Result<Exit> {
     let mut plan = importer.plan(&inputs.iter().map(|input| input.path().to_owned()).collect::<Vec<_>>());
     plan.sources.iter_mut().for_each(|planned| args.from.apply(&mut planned.source.format));
     tell_ignored(&plan);
-    let store = if args.dry_run { None } else { Some(store(context, args)?) };
+    let store = if args.dry_run { None } else { Some(context.writer(true)?) };
     let job = Job {
         importer: &importer,
         store: store.as_ref(),
@@ -91,8 +91,9 @@ pub(crate) fn run(context: &mut Context, args: &Args) -> anyhow::Result<Exit> {
     let tally = job.run(args, &mut context.out);
     drop(job);
     // What was taken in becomes durable, whatever happened to the rest.
-    store.map_or(Ok(()), Store::close)?;
+    let closed = store.map_or(Ok(()), Store::close);
     let mut tally = tally?;
+    closed?;
     tally.print(&mut context.out, started.elapsed())?;
     let mut unreadable = plan.unreadable;
     unreadable.append(&mut tally.unreadable);
@@ -104,12 +105,6 @@ fn importer(args: &Args) -> sessionlog::Result<Importer> {
     let mut options = JudgeOptions { lossy_utf8: args.lossy_utf8, ..JudgeOptions::default() };
     args.allow_type.iter().try_for_each(|name| options.vocabulary.register(name))?;
     Ok(Importer::new(options))
-}
-
-fn store(context: &Context, args: &Args) -> sessionlog::Result<Store> {
-    let options =
-        args.allow_type.iter().fold(StoreOptions::new(), |options, name| options.register_type(name));
-    options.open(context.store_dir())
 }
 
 /// What the threads share.

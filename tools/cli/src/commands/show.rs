@@ -48,7 +48,8 @@ pub(crate) fn run(context: &mut Context, args: &Args) -> anyhow::Result<Exit> {
     } else if args.prompts {
         prompts(out, &session)?;
     } else if out.json() {
-        let judgement = judge_session(&session, &JudgeOptions::default())?;
+        let options = JudgeOptions { vocabulary: store.vocabulary(), ..JudgeOptions::default() };
+        let judgement = judge_session(&session, &options)?;
         out.line(judging::document(None, &judgement))?;
         return Ok(Exit::findings(judgement.refusal.is_some()));
     } else {
