@@ -107,9 +107,12 @@ impl Splitter {
             self.shift_to_front();
             let needed = self.pending.len() + READ_BYTES;
             if self.buffer.len() < needed {
-                // Doubling keeps the copies linear; the pending bytes are bounded by the record limit.
-                let doubled = (2 * self.buffer.len()).min(self.record_bytes_max.saturating_add(READ_BYTES));
-                self.buffer.resize(doubled.max(needed), 0);
+                // Growth by a share keeps the copies linear, a small share the memory close to the record, which the
+                // record limit bounds.
+                let grown = self.buffer.len() + self.buffer.len() / 8;
+                let grown = grown.min(self.record_bytes_max.saturating_add(READ_BYTES)).max(needed);
+                self.buffer.reserve_exact(grown - self.buffer.len());
+                self.buffer.resize(grown, 0);
             }
         }
         &mut self.buffer[self.pending.end..]

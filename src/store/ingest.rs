@@ -79,7 +79,7 @@ impl Ingest {
         Ok(self.session)
     }
 
-    /// Hands the gathered events to the log.
+    /// Has the gathered events written, so that no more than one batch is ever in memory.
     fn queue(&mut self, durability: Durability) -> Result<()> {
         let next = self.encoder.next_seq();
         let summary = self.encoder.summary().clone();
@@ -92,10 +92,8 @@ impl Ingest {
         let (batch, runs, summary) = full.finish()?;
         let log = self.session.store.writer()?;
         if !self.extends {
-            let completion = log.enqueue(batch, durability);
-            self.staged.queue(completion, runs, next, summary);
-            self.staged.absorb();
-            return Ok(());
+            self.staged.queue(log.enqueue(batch, durability), runs, next, summary);
+            return self.staged.settle();
         }
         let mut state = self.session.lock()?;
         if state.next_seq() != first {
@@ -103,10 +101,9 @@ impl Ingest {
                 format!("import session {}: it was appended to meanwhile; import again", self.session.id());
             return Err(Error::new(ErrorKind::Conflict, message).with_seq(first));
         }
-        let completion = log.enqueue(batch, durability);
-        state.queue(completion, runs, next, summary);
+        state.queue(log.enqueue(batch, durability), runs, next, summary);
         state.live = None;
-        Ok(())
+        state.settle()
     }
 
     /// Writes the create frame behind the events that it reveals.

@@ -10,6 +10,9 @@ use crate::{Error, ErrorKind, Result, limits};
 
 use super::summary::Summary;
 
+/// More than the envelope of a record takes, sources and type name aside, with what a frame adds.
+const ENVELOPE_BYTES_MAX: usize = 256;
+
 /// Where one frame of an encoder's batch stands and which events it holds.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct EncodedRun {
@@ -56,12 +59,30 @@ impl Encoder {
             let message = format!("append batch: more than {} bytes; split it", limits::BATCH_BYTES_MAX);
             return Err(Error::new(ErrorKind::Limit, message).with_seq(event.seq));
         }
+        self.summary.apply(event);
+        if event.data.len() >= limits::FRAME_RUN_BYTES {
+            return self.push_large(event);
+        }
         self.records.push(&mut self.payload, &record_of(event));
         self.count += 1;
-        self.summary.apply(event);
         if self.payload.len() >= limits::FRAME_RUN_BYTES {
             self.end_run()?;
         }
+        Ok(())
+    }
+
+    /// A large event gets a frame of its own and is copied once, straight into it.
+    fn push_large(&mut self, event: &Event<'_>) -> Result<()> {
+        self.end_run()?;
+        let mut draft = self.draft();
+        draft.count = 1;
+        let sources = event.sources.as_deref().map_or(0, <[Seq]>::len);
+        let offset = self.batch.push_with(draft, |out| {
+            out.reserve_exact(event.data.len() + event.type_name.len() + 20 * sources + ENVELOPE_BYTES_MAX);
+            RecordWriter::new().push(out, &record_of(event));
+            Ok(())
+        })?;
+        self.ran(1, offset);
         Ok(())
     }
 
@@ -94,19 +115,27 @@ impl Encoder {
         if self.count == 0 {
             return Ok(());
         }
-        let draft = FrameDraft {
+        let offset = self.batch.push(self.draft(), &self.payload)?;
+        self.ran(self.count, offset);
+        self.payload.clear();
+        self.records = RecordWriter::new();
+        Ok(())
+    }
+
+    fn draft(&self) -> FrameDraft {
+        FrameDraft {
             kind: FrameKind::EVENTS,
             subject: self.key.get(),
             tag: self.first.get(),
             count: self.count,
-        };
-        let offset = self.batch.push(draft, &self.payload)?;
-        self.runs.push(EncodedRun { first: self.first, count: self.count, offset });
-        self.first = self.next_seq();
+        }
+    }
+
+    /// Notes a frame of `count` events.
+    fn ran(&mut self, count: u32, offset: u64) {
+        self.runs.push(EncodedRun { first: self.first, count, offset });
+        self.first = Seq::new(self.first.get() + u64::from(count));
         self.count = 0;
-        self.payload.clear();
-        self.records = RecordWriter::new();
-        Ok(())
     }
 }
 
