@@ -1,5 +1,8 @@
 //! The integration tests: one binary, one module for each chapter of the engine's story.
 
+mod crash;
+mod faults;
+mod history;
 mod layers;
 mod roundtrip;
 mod sessions;
