@@ -89,12 +89,7 @@ fn run(seed: u64, plan: FaultPlan) -> (Vec<Crash>, Result<(), String>) {
     (crashes, ended)
 }
 
-fn watch(
-    storage: &FaultStorage,
-    history: &Arc<Mutex<History>>,
-    crashes: &Arc<Mutex<Vec<Crash>>>,
-    seed: u64,
-) {
+fn watch(storage: &FaultStorage, history: &Arc<Mutex<History>>, crashes: &Arc<Mutex<Vec<Crash>>>, seed: u64) {
     let (history, crashes) = (Arc::clone(history), Arc::clone(crashes));
     let mut random = Random::new(seed ^ 0xC4A5);
     storage.on_change(move |point| {

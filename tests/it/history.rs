@@ -103,15 +103,10 @@ pub(crate) struct History {
 
 impl History {
     /// What the first `count` changes make.
-    pub(crate) fn contents(&self, count: usize) -> Contents {
+    fn contents(&self, count: usize) -> Contents {
         let mut contents = Contents::default();
         self.changes[..count].iter().for_each(|change| contents.apply(change));
         contents
-    }
-
-    /// What was acknowledged at least as written.
-    pub(crate) fn acknowledged(&self) -> Contents {
-        self.contents(self.written)
     }
 
     /// How many changes make what was found; an error if none of the allowed numbers do. After a power loss all
@@ -173,15 +168,13 @@ pub(crate) struct Host {
     sessions: BTreeMap<String, Session>,
     random: Random,
     names: u64,
+    /// Changes made before the present step.
+    changes_before: usize,
 }
 
 impl Host {
     /// Opens a store in which segments fill quickly.
-    pub(crate) fn open(
-        storage: &FaultStorage,
-        history: &Arc<Mutex<History>>,
-        seed: u64,
-    ) -> Result<Self> {
+    pub(crate) fn open(storage: &FaultStorage, history: &Arc<Mutex<History>>, seed: u64) -> Result<Self> {
         Ok(Self {
             storage: storage.clone(),
             store: small_segments().open_storage(Arc::new(storage.clone()))?,
@@ -190,11 +183,13 @@ impl Host {
             sessions: BTreeMap::new(),
             random: Random::new(seed),
             names: 0,
+            changes_before: 0,
         })
     }
 
     /// Does one thing that hosts do.
     pub(crate) fn step(&mut self) -> Result<()> {
+        self.changes_before = self.history.lock().unwrap().changes.len();
         match self.random.below(32) {
             0..12 => self.append(Some(Durability::Synced)),
             12..17 => self.append(Some(Durability::Buffered)),
@@ -210,8 +205,13 @@ impl Host {
         }
     }
 
+    /// What the changes before the present step make.
+    pub(crate) fn before_step(&self) -> Contents {
+        self.history.lock().unwrap().contents(self.changes_before)
+    }
+
     /// Appends one batch; without a durability nobody waits for it.
-    pub(crate) fn append(&mut self, wait: Option<Durability>) -> Result<()> {
+    fn append(&mut self, wait: Option<Durability>) -> Result<()> {
         let id = self.some_session();
         let appended = self.enqueue(&id, wait.unwrap_or(Durability::Buffered))?;
         if let Some(durability) = wait {
@@ -256,7 +256,9 @@ impl Host {
     }
 
     fn remove(&mut self) -> Result<()> {
-        let Some(id) = self.known_session().filter(|_| self.contents.sessions.len() > 3) else { return Ok(()) };
+        let Some(id) = self.known_session().filter(|_| self.contents.sessions.len() > 3) else {
+            return Ok(());
+        };
         self.note(Change::Remove { id: id.clone() });
         self.store.remove(&id)?;
         self.acknowledge(Durability::Synced);
@@ -272,7 +274,7 @@ impl Host {
         Ok(())
     }
 
-    pub(crate) fn flush(&mut self) -> Result<()> {
+    fn flush(&mut self) -> Result<()> {
         self.store.flush()?;
         self.acknowledge(Durability::Synced);
         Ok(())

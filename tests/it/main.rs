@@ -1,6 +1,7 @@
 //! The integration tests: one binary, one module for each chapter of the engine's story.
 
 mod crash;
+mod doors;
 mod faults;
 mod history;
 mod layers;
