@@ -12,7 +12,9 @@ use sessionlog::format::{CreatePayload, EventType, FrameKind, Record, RecordWrit
 use sessionlog::import::{Importer, JudgeOptions, SourceReport, Verdict};
 use sessionlog::log::{Batch, Damage, FrameDraft, Log, LogOptions, Visitor};
 use sessionlog::storage::MemoryStorage;
-use sessionlog::{AppendOptions, Draft, Durability, Error, ErrorKind, Position, Result, Seq};
+use sessionlog::{
+    AppendOptions, Draft, Durability, Error, ErrorKind, Position, Result, Seq, SessionCondition,
+};
 
 use crate::support::{lines, memory_store, open};
 
@@ -322,6 +324,12 @@ fn loading_answers_as_the_table_says() {
             assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
             let refused = session.append(&[Draft::new("todo/write", "{}")], AppendOptions::default());
             assert_eq!(refused.unwrap_err().kind(), ErrorKind::Corrupt, "nothing follows what is refused");
+        }
+        if matches!(bad.load, Refuses(K::SeqGap | K::SeqFork)) {
+            let info = store.list().unwrap().into_iter().find(|info| info.header.id == "s");
+            assert_eq!(info.map(|info| info.condition), Some(SessionCondition::Damaged));
+            let read = session.for_each(Seq::new(0)..Seq::new(u64::MAX), &mut |_| Ok(()));
+            assert_eq!(read.unwrap_err().kind(), ErrorKind::Corrupt, "no seq is served twice or left out");
         }
         assert_eq!(lines(&store.session("good").unwrap()), good(), "a bad session hides no other");
     }
