@@ -5,7 +5,9 @@ use std::borrow::Cow;
 use super::records::Encoder;
 use super::session::{EntryState, Session};
 use crate::event::json::{Value, equal, scan};
-use crate::event::{Candidate, Event, Origin, Payload, Provenance, SurfaceOp, admit, parse_draft};
+use crate::event::{
+    Candidate, Event, Origin, Payload, Provenance, RefusalKind, SurfaceOp, admit, parse_draft,
+};
 use crate::format::{CreatePayload, FrameKind, SharedPrefix};
 use crate::ids::Seq;
 use crate::log::{Batch, Completion, Durability, FrameDraft};
@@ -289,10 +291,11 @@ impl Session {
     ) -> Result<Appended> {
         let next = state.next_seq();
         let end = Seq::new(expected.get().saturating_add(drafts.len() as u64));
+        let refusal = if expected > next { RefusalKind::SeqGap } else { RefusalKind::SeqFork };
         let conflict = |why: String| {
             let message =
                 format!("append to session {} at seq {expected}: {why}; reload and decide again", self.id());
-            Err(Error::new(ErrorKind::Conflict, message).with_seq(expected))
+            Err(Error::new(ErrorKind::Conflict, message).with_refusal(refusal).with_seq(expected))
         };
         if end > next {
             return conflict(format!("the next seq is {next}"));

@@ -57,10 +57,11 @@ impl Row {
         self.next_seq = self.next_seq.max(end.get());
     }
 
-    /// Takes in an events frame.
+    /// Takes in an events frame. Events that are missing before it, or that stand in it again, are damage.
     pub(super) fn take_run(&mut self, run: Run) {
-        if run.first.get() > self.next_seq {
-            self.damaged.push((Seq::new(self.next_seq), run.first));
+        let next = Seq::new(self.next_seq);
+        if run.first != next {
+            self.damaged.push((run.first.min(next), run.first.max(next)));
         }
         self.next_seq = self.next_seq.max(run.end().get());
         self.runs.push(run);

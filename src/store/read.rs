@@ -9,7 +9,7 @@ use super::catalog::Run;
 use super::headers::reason_text;
 use super::records::events_of;
 use super::session::{Entry, EntryState, Live, Session};
-use crate::event::{Candidate, CanonicalHeader, Event, Origin, Provenance, SessionState, admit};
+use crate::event::{Candidate, CanonicalHeader, Event, Origin, Provenance, RefusalKind, SessionState, admit};
 use crate::ids::Seq;
 use crate::projection::{Projection, State, derived_message};
 use crate::{Error, ErrorKind, Result};
@@ -221,7 +221,7 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Corrupt`] if a seq of the range lies in no frame.
+    /// [`ErrorKind::Corrupt`] if a seq of the range lies in no frame, or in two.
     pub(super) fn runs(&self, state: &mut EntryState, range: &Range<Seq>) -> Result<Vec<Run>> {
         let end = range.end.min(Seq::new(state.row.next_seq));
         if range.start >= end {
@@ -250,19 +250,26 @@ impl Session {
         }
     }
 
+    /// Every seq of the range lies in exactly one frame (invariant 4).
     fn check_contiguous(&self, runs: &[Run], range: &Range<Seq>) -> Result<()> {
+        let corrupt = |refusal, seq, what: &str| {
+            let message = format!("read session {}: {what}; run verify", self.id());
+            Err(Error::new(ErrorKind::Corrupt, message).with_refusal(refusal).with_seq(seq))
+        };
         let mut next = range.start;
         for run in runs {
             if run.first > next {
                 break;
             }
-            next = next.max(run.end());
+            if run.first < next && next > range.start {
+                return corrupt(RefusalKind::SeqFork, run.first, "events are stored twice");
+            }
+            next = run.end();
         }
-        if next >= range.end {
-            return Ok(());
+        if next < range.end {
+            return corrupt(RefusalKind::SeqGap, next, "events are damaged or missing");
         }
-        let message = format!("read session {}: events are damaged or missing; run verify", self.id());
-        Err(Error::new(ErrorKind::Corrupt, message).with_seq(next))
+        Ok(())
     }
 
     fn read_runs(

@@ -1,6 +1,10 @@
 //! The integration tests: one binary, one module for each chapter of the engine's story.
 
 mod containers;
+mod crash;
+mod doors;
+mod faults;
+mod history;
 mod layers;
 mod roundtrip;
 mod sessions;
