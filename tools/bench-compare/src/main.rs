@@ -1,0 +1,90 @@
+//! Writes the same sessions into sessionlog and into what people use instead, durably, and compares.
+//!
+//! Every cell is N sessions, a thread each, that commit B events at a time and wait until they are durable. Engines take
+//! turns, run by run, each in a directory of its own. Nobody's sync is left out, and sessionlog validates every event.
+
+mod cell;
+mod engines;
+mod report;
+#[path = "../../../benches/support/trace/mod.rs"]
+#[allow(dead_code, reason = "the benchmarks use the rest")]
+mod trace;
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::Parser;
+
+use cell::{Cell, Sample};
+use engines::Engine;
+use report::Report;
+use trace::{Shape, Trace, TraceEvent};
+
+/// Compares durable appends of sessionlog, plain JSONL and zstd JSONL.
+#[derive(Debug, Parser)]
+struct Arguments {
+    /// Numbers of sessions, a thread each
+    #[arg(long, value_delimiter = ',', default_values_t = [1, 8, 64])]
+    threads: Vec<usize>,
+    /// Numbers of events per commit
+    #[arg(long, value_delimiter = ',', default_values_t = [1, 16, 256])]
+    batch: Vec<usize>,
+    /// Events of each session
+    #[arg(long, default_value_t = 2_000)]
+    events: usize,
+    /// Times that each cell is run
+    #[arg(long, default_value_t = 5)]
+    runs: usize,
+    /// Where the files go; on the disk to be measured
+    #[arg(long, default_value = "target/bench-compare")]
+    dir: PathBuf,
+    /// Seed of the sessions
+    #[arg(long, default_value_t = 7)]
+    seed: u64,
+    /// Print JSON instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+fn main() -> Result<()> {
+    let arguments = Arguments::parse();
+    std::fs::create_dir_all(&arguments.dir)?;
+    let sessions = sessions(&arguments);
+    let mut report = Report::new(&arguments.dir, arguments.seed, arguments.events, arguments.runs)?;
+    for run in 0..arguments.runs {
+        for &threads in &arguments.threads {
+            for &batch in &arguments.batch {
+                let cell = Cell { sessions: &sessions[..threads], batch };
+                for turn in 0..Engine::ALL.len() {
+                    let engine = Engine::ALL[(turn + run) % Engine::ALL.len()];
+                    let sample = measure(&arguments, &cell, engine)?;
+                    report.add(threads, batch, engine, sample);
+                }
+            }
+        }
+    }
+    if arguments.json {
+        println!("{}", report.to_json())
+    } else {
+        println!("{report}")
+    }
+    Ok(())
+}
+
+/// The sessions of the largest cell; smaller ones use the first of them.
+fn sessions(arguments: &Arguments) -> Vec<Vec<TraceEvent>> {
+    let threads = arguments.threads.iter().copied().max().unwrap_or(0);
+    let seeds = (0..threads).zip(arguments.seed..);
+    seeds.map(|(_, seed)| Trace::new(Shape::CODING, seed).take(arguments.events).collect()).collect()
+}
+
+fn measure(arguments: &Arguments, cell: &Cell<'_>, engine: Engine) -> Result<Sample> {
+    let dir = arguments.dir.join("cell");
+    if dir.exists() {
+        std::fs::remove_dir_all(&dir)?;
+    }
+    std::fs::create_dir(&dir)?;
+    let sample = cell.measure(engine, &dir);
+    std::fs::remove_dir_all(&dir)?;
+    sample
+}
