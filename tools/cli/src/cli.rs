@@ -1,7 +1,7 @@
 //! The command line as clap reads it, and what every command is given.
 
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
 use sessionlog::{Seq, Store, StoreOptions};
@@ -85,11 +85,6 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    /// Where the store is.
-    pub(crate) fn store_dir(&self) -> &Path {
-        &self.store_dir
-    }
-
     /// The store for reading: takes no lock and writes nothing.
     pub(crate) fn reader(&self) -> sessionlog::Result<Store> {
         Store::open_read_only(&self.store_dir)
