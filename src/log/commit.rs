@@ -4,9 +4,10 @@
 //! writer put it into the log, passes leadership on if more batches came meanwhile, and only then wakes
 //! those it served.
 //!
-//! Invariants: at most one leader; batches are written in the order of the queue; after a failure nothing
-//! is written any more; a batch that somebody blocks for, awaits or has dropped is never without a leader
-//! to come. Lock order: the queue before a ticket; the writer is never taken with either held.
+//! Invariants: at most one leader; batches are written, and their results become known, in the order of the
+//! queue; after a failure nothing is written any more; a batch that somebody blocks for, awaits or has
+//! dropped is never without a leader to come. Lock order: the queue before a ticket; the writer is never
+//! taken with either held.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -67,7 +68,7 @@ struct Queue {
 
 impl Queue {
     /// Whether batches wait and nobody commits. A batch that is not done and not queued is about to be
-    /// served.
+    /// answered.
     fn needs_leader(&self) -> bool {
         !self.leading && !self.entries.is_empty()
     }
@@ -223,11 +224,13 @@ impl Committer {
             }
             drop(queue);
             let result = self.commit(&mut group);
+            // Before the next group can be answered: whoever learns of a batch finds all earlier ones known.
+            answer(&group, result.as_ref().err());
             let lead_again = result.is_ok() && self.pass_leadership();
             if result.is_err() {
                 self.give_up(true);
             }
-            serve(&mut group, result.err().as_ref());
+            wake(&mut group);
             if group.capacity() <= GROUP_RECYCLED_MAX {
                 self.queue.lock().recycled = group;
             }
@@ -288,7 +291,8 @@ impl Committer {
         let mut rest = mem::take(&mut queue.entries);
         self.room.notify_all();
         drop(queue);
-        serve(&mut rest, Some(&Failure::closed()));
+        answer(&rest, Some(&Failure::closed()));
+        wake(&mut rest);
     }
 
     /// Runs the upkeep that is due: zeroes space ahead of the next commits, syncs a large backlog of
@@ -417,8 +421,8 @@ impl StdError for SharedCause {
     }
 }
 
-fn serve(group: &mut Vec<Entry>, failure: Option<&Failure>) {
-    for entry in group.drain(..) {
+fn answer(group: &[Entry], failure: Option<&Failure>) {
+    for entry in group {
         let outcome = match (failure, entry.committed) {
             (None, Some(committed)) => Ok(committed),
             (Some(failure), _) => Err(failure.clone()),
@@ -426,4 +430,9 @@ fn serve(group: &mut Vec<Entry>, failure: Option<&Failure>) {
         };
         entry.ticket.complete(outcome);
     }
+}
+
+/// Wakes those who wait for the batches of a group, and empties it.
+fn wake(group: &mut Vec<Entry>) {
+    group.drain(..).for_each(|entry| entry.ticket.wake());
 }

@@ -129,10 +129,14 @@ pub(super) struct TicketState {
 }
 
 impl Ticket {
-    /// Stores the outcome and wakes those who wait for it, and nobody else.
+    /// Stores the outcome, for whoever asks from now on.
     pub(super) fn complete(&self, outcome: Outcome) {
+        self.state.lock().outcome = Some(outcome);
+    }
+
+    /// Wakes those who wait for the outcome, and nobody else.
+    pub(super) fn wake(&self) {
         let mut state = self.state.lock();
-        state.outcome = Some(outcome);
         let waker = state.waker.take();
         let blocked = state.blocked;
         drop(state);

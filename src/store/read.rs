@@ -244,7 +244,7 @@ impl Session {
             chain.push((&link.owner, end));
             shared = link.owner.shared.as_ref();
         }
-        for (owner, end) in chain.into_iter().rev() {
+        for (owner, end) in chain.into_iter().rev().filter(|(_, end)| range.start < *end) {
             let state = owner.state.lock();
             runs.extend(overlapping(&state.row.runs, &(range.start..end)).map(|run| clipped(run, end)));
         }

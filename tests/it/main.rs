@@ -1,11 +1,13 @@
 //! The integration tests: one binary, one module for each chapter of the engine's story.
 
+mod concurrent;
 mod containers;
 mod crash;
 mod doors;
 mod faults;
 mod history;
 mod layers;
+mod model;
 mod roundtrip;
 mod sessions;
 mod support;
