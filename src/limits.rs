@@ -37,6 +37,20 @@ pub const SEGMENT_FILES_OPEN_MAX: usize = 128;
 pub const ZSTD_WINDOW_LOG_MAX: u32 = 27;
 /// Events of one append after which its run is continued in another frame, in bytes as stored.
 pub const FRAME_RUN_BYTES: usize = 256 << 10;
+/// Data text after which a unit of a sealed file is closed, in bytes; a longer event has a unit of its own.
+pub const SEALED_UNIT_TEXT_BYTES: usize = 64 << 10;
+/// Most events in one unit of a sealed file.
+pub const SEALED_UNIT_EVENTS_MAX: u32 = 2048;
+/// Encoded envelopes after which a unit of a sealed file is closed, in bytes.
+pub const SEALED_UNIT_ENVELOPE_BYTES: usize = 64 << 10;
+/// Most pieces of a sealed file that reading one piece decodes on the way to it.
+pub const SEALED_CHAIN_MAX: u8 = 32;
+/// Shortest part of an event's data that a sealed file stores apart, in bytes.
+pub const SEALED_SPAN_BYTES_MIN: usize = 4096;
+/// Distinct texts that a sealed file's builder remembers to find repetitions; further ones are not looked for.
+pub const SEALED_TABLE_ENTRIES_MAX: usize = 1 << 18;
+/// Size of the buffer that a sealed file is written through, in bytes.
+pub const SEALED_WRITE_BUFFER_BYTES: usize = 256 << 10;
 /// Warnings of one kind, and records cut from a tail, that a report lists; the rest is counted.
 pub const WARNINGS_LISTED_MAX: u64 = 100;
 

@@ -116,6 +116,81 @@ impl std::fmt::Debug for FrameEncoder {
     }
 }
 
+/// Replaces what `frame` holds by one frame with the content `text`, which may refer to `prefix`: of a text that
+/// differs a little from its prefix the frame holds the differences.
+///
+/// The window covers both, so that the start of the prefix is still in sight at the end of the text, and
+/// long-distance matching finds it: without either, level 1 loses a prefix of more than 128 KiB.
+///
+/// # Errors
+///
+/// [`ErrorKind::Limit`] when there is no memory for it.
+pub fn encode_with_prefix(level: i32, prefix: &[u8], text: &[u8], frame: &mut Vec<u8>) -> Result<()> {
+    // A context borrows its prefix for as long as it lives, so each frame has its own.
+    let mut context = CCtx::try_create().ok_or_else(|| no_memory("create a zstd encoder"))?;
+    let reach = u64::try_from(prefix.len().saturating_add(text.len())).unwrap_or(u64::MAX);
+    let window_log = (reach.max(2) - 1).ilog2() + 1;
+    for parameter in [
+        CParameter::CompressionLevel(level),
+        CParameter::ChecksumFlag(false),
+        CParameter::ContentSizeFlag(false),
+        CParameter::WindowLog(window_log.clamp(10, ZSTD_WINDOW_LOG_MAX)),
+        CParameter::EnableLongDistanceMatching(true),
+    ] {
+        context.set_parameter(parameter).map_err(library_error)?;
+    }
+    context.ref_prefix(prefix).map_err(library_error)?;
+    frame.clear();
+    frame.reserve(zstd_safe::compress_bound(text.len()));
+    // Compressing in one call pledges the size.
+    context.compress2(frame, text).map_err(library_error)?;
+    Ok(())
+}
+
+/// Decodes whole frames of a known content length. One decoder serves any number of frames.
+pub struct TextDecoder(DCtx<'static>);
+
+impl TextDecoder {
+    /// A new decoder.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Limit`] when there is no memory for it.
+    pub fn new() -> Result<Self> {
+        DCtx::try_create().map(Self).ok_or_else(|| no_memory("create a zstd decoder"))
+    }
+
+    /// Replaces what `text` holds by the content of `frame`, which must be `text_bytes` long; `prefix` is what the
+    /// frame was encoded with, empty if with nothing. The caller has checked the length against its limits: room
+    /// for it is allocated.
+    ///
+    /// # Errors
+    ///
+    /// The frame's [`DecodeFault`].
+    pub fn decode(
+        &mut self,
+        frame: &[u8],
+        prefix: &[u8],
+        text_bytes: usize,
+        text: &mut Vec<u8>,
+    ) -> Result<(), DecodeFault> {
+        text.clear();
+        text.try_reserve_exact(text_bytes).map_err(|_| DecodeFault::OutOfMemory)?;
+        // Prefixes are UTF-8 texts and never look like a trained dictionary, whose magic is not UTF-8.
+        self.0.decompress_using_dict(text, frame, prefix).map_err(fault)?;
+        if text.len() == text_bytes {
+            return Ok(());
+        }
+        Err(DecodeFault::Damaged("content of another length"))
+    }
+}
+
+impl std::fmt::Debug for TextDecoder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("TextDecoder")
+    }
+}
+
 fn fault(code: zstd_safe::ErrorCode) -> DecodeFault {
     if is(code, ZSTD_ErrorCode::ZSTD_error_checksum_wrong) {
         DecodeFault::Checksum

@@ -36,6 +36,11 @@ impl FrameKind {
         self.0
     }
 
+    /// The kind stored as `byte`; 0 is none.
+    pub(super) const fn from_byte(byte: u8) -> Option<Self> {
+        if byte == 0 { None } else { Some(Self(byte)) }
+    }
+
     /// Whether this release knows what such a frame means.
     #[must_use]
     pub const fn is_known(self) -> bool {

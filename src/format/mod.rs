@@ -6,12 +6,15 @@
 mod checksum;
 pub mod compress;
 mod control;
+mod file_header;
 mod frame;
 mod record;
+pub mod sealed;
 mod segment;
 mod varint;
 mod version;
 
+use checksum::Crc32;
 pub use checksum::crc32;
 pub use control::{CreatePayload, SharedPrefix, decode_vocabulary, encode_vocabulary};
 pub use frame::{FrameHeader, FrameKind, FramePlace, padding_bytes, seal_frames};

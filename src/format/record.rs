@@ -70,21 +70,8 @@ impl RecordWriter {
     /// Appends the frame's next record to `out`.
     // Format: section 8.
     pub fn push(&mut self, out: &mut Vec<u8>, record: &Record<'_, &[Seq]>) {
-        let op = match record.surface_op {
-            SurfaceOp::None => 0,
-            SurfaceOp::Append => 1,
-            SurfaceOp::Replace { .. } => 2,
-        };
-        let ignorable = if record.ignorable { FLAG_IGNORABLE } else { 0 };
-        let sources = if record.sources.is_some() { FLAG_SOURCES } else { 0 };
-        out.push(ignorable | sources | op << OP_SHIFT);
-        match record.event_type {
-            EventType::Code(code) => varint::put(out, u64::from(code)),
-            EventType::Name(name) => {
-                varint::put(out, 0);
-                put_text(out, name);
-            }
-        }
+        out.push(flags_of(record));
+        put_type(out, record.event_type);
         varint::put_signed(out, record.time_ms.wrapping_sub(self.previous_time_ms));
         self.previous_time_ms = record.time_ms;
         if let SurfaceOp::Replace { start, end } = record.surface_op {
@@ -184,12 +171,34 @@ impl<'a> Sources<'a> {
     }
 }
 
+/// The flags byte: which of the optional fields follow.
+pub(super) fn flags_of<S>(record: &Record<'_, S>) -> u8 {
+    let op = match record.surface_op {
+        SurfaceOp::None => 0,
+        SurfaceOp::Append => 1,
+        SurfaceOp::Replace { .. } => 2,
+    };
+    let ignorable = if record.ignorable { FLAG_IGNORABLE } else { 0 };
+    let sources = if record.sources.is_some() { FLAG_SOURCES } else { 0 };
+    ignorable | sources | op << OP_SHIFT
+}
+
+pub(super) fn put_type(out: &mut Vec<u8>, event_type: EventType<'_>) {
+    match event_type {
+        EventType::Code(code) => varint::put(out, u64::from(code)),
+        EventType::Name(name) => {
+            varint::put(out, 0);
+            put_text(out, name);
+        }
+    }
+}
+
 fn put_text(out: &mut Vec<u8>, text: &str) {
     varint::put(out, text.len() as u64);
     out.extend_from_slice(text.as_bytes());
 }
 
-fn put_sources(out: &mut Vec<u8>, sources: &[Seq]) {
+pub(super) fn put_sources(out: &mut Vec<u8>, sources: &[Seq]) {
     let runs = || sources.chunk_by(|a, b| a.get().checked_add(1) == Some(b.get()));
     varint::put(out, runs().count() as u64);
     let mut previous_end = 0_u64;
@@ -201,32 +210,52 @@ fn put_sources(out: &mut Vec<u8>, sources: &[Seq]) {
     }
 }
 
-type Taken<T> = Result<T, &'static str>;
+pub(super) type Taken<T> = Result<T, &'static str>;
 
 fn take_record(payload: &[u8], previous_time_ms: i64, seq: Seq) -> Taken<(Record<'_>, &[u8])> {
     let (&flags, mut rest) = payload.split_first().ok_or("fewer records than promised")?;
-    if flags & !FLAGS_KNOWN != 0 {
-        return Err("unknown flag");
-    }
+    let flags = Flags::check(flags)?;
     let event_type = take_type(&mut rest)?;
-    let delta = varint::take_signed(&mut rest).ok_or("bad time")?;
+    let time_ms = take_time(&mut rest, previous_time_ms)?;
+    let surface_op = take_surface_op(&mut rest, flags)?;
+    let sources = take_sources(&mut rest, flags, seq)?;
+    let data = take_text(&mut rest)?;
+    Ok((Record { event_type, time_ms, ignorable: flags.ignorable(), surface_op, sources, data }, rest))
+}
+
+/// A flags byte without unknown bits.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Flags(u8);
+
+impl Flags {
+    pub(super) fn check(flags: u8) -> Taken<Self> {
+        if flags & !FLAGS_KNOWN == 0 { Ok(Self(flags)) } else { Err("unknown flag") }
+    }
+
+    pub(super) const fn ignorable(self) -> bool {
+        self.0 & FLAG_IGNORABLE != 0
+    }
+}
+
+pub(super) fn take_time(rest: &mut &[u8], previous_time_ms: i64) -> Taken<i64> {
+    let delta = varint::take_signed(rest).ok_or("bad time")?;
     let time_ms = previous_time_ms.checked_add(delta).ok_or("bad time")?;
     if time_ms.unsigned_abs() > limits::SAFE_INTEGER_MAX.unsigned_abs() {
         return Err("time beyond the safe integers");
     }
-    let surface_op = match flags >> OP_SHIFT {
-        0 => SurfaceOp::None,
-        1 => SurfaceOp::Append,
-        2 => SurfaceOp::Replace { start: take_seq(&mut rest)?, end: take_seq(&mut rest)? },
-        _ => return Err("unknown surface op"),
-    };
-    let sources = if flags & FLAG_SOURCES == 0 { None } else { Some(take_sources(&mut rest, seq)?) };
-    let data = take_text(&mut rest)?;
-    let ignorable = flags & FLAG_IGNORABLE != 0;
-    Ok((Record { event_type, time_ms, ignorable, surface_op, sources, data }, rest))
+    Ok(time_ms)
 }
 
-fn take_type<'a>(rest: &mut &'a [u8]) -> Taken<EventType<'a>> {
+pub(super) fn take_surface_op(rest: &mut &[u8], flags: Flags) -> Taken<SurfaceOp> {
+    match flags.0 >> OP_SHIFT {
+        0 => Ok(SurfaceOp::None),
+        1 => Ok(SurfaceOp::Append),
+        2 => Ok(SurfaceOp::Replace { start: take_seq(rest)?, end: take_seq(rest)? }),
+        _ => Err("unknown surface op"),
+    }
+}
+
+pub(super) fn take_type<'a>(rest: &mut &'a [u8]) -> Taken<EventType<'a>> {
     let code = varint::take(rest).ok_or("bad type")?;
     if code != 0 {
         return u32::try_from(code).map(EventType::Code).map_err(|_| "bad type");
@@ -245,7 +274,10 @@ fn take_seq(rest: &mut &[u8]) -> Taken<Seq> {
     Ok(Seq::new(seq))
 }
 
-fn take_sources<'a>(rest: &mut &'a [u8], seq: Seq) -> Taken<Sources<'a>> {
+pub(super) fn take_sources<'a>(rest: &mut &'a [u8], flags: Flags, seq: Seq) -> Taken<Option<Sources<'a>>> {
+    if flags.0 & FLAG_SOURCES == 0 {
+        return Ok(None);
+    }
     let run_count = varint::take(rest).ok_or("bad sources")?;
     let runs = *rest;
     let mut seq_count = 0_u64;
@@ -261,7 +293,7 @@ fn take_sources<'a>(rest: &mut &'a [u8], seq: Seq) -> Taken<Sources<'a>> {
         }
         previous_end = Some(end);
     }
-    Ok(Sources { runs: &runs[..runs.len() - rest.len()], seq_count })
+    Ok(Some(Sources { runs: &runs[..runs.len() - rest.len()], seq_count }))
 }
 
 fn take_run(rest: &mut &[u8], previous_end: u64) -> Option<(u64, u64)> {

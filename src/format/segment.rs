@@ -1,6 +1,7 @@
 //! The header of a segment file, and the names of segment files.
 
-use super::{Features, SEGMENT_HEADER_BYTES, crc32, version::FORMAT_VERSION};
+use super::Features;
+use super::file_header::{FileHeader, NUMBER_END};
 use crate::ids::{Position, SegmentId, WriterEpoch};
 use crate::{Error, ErrorKind, Result};
 
@@ -10,13 +11,7 @@ pub type StoreId = [u8; 16];
 /// Up to where the preceding segment counts; `None` in the first segment.
 pub type PreviousEnd = Option<Position>;
 
-const HEADER_BYTES: u32 = 4096;
 const MAGIC: [u8; 8] = *b"SESSLOG\n";
-const COPY_BYTES: usize = 128;
-const COPY_OFFSETS: [usize; 2] = [0, 2048];
-const CRC_OFFSET: usize = 124;
-/// Ids and offsets from here on are refused, so that adding to one never overflows.
-const NUMBER_END: u64 = 1 << 63;
 
 /// What a raw segment says about itself.
 // Format: section 4.
@@ -40,35 +35,7 @@ impl SegmentHeader {
     /// The bytes from the file's start to its first frame.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        let mut copy = [0; COPY_BYTES];
-        let segment = self.segment.get();
-        let (previous_segment, previous_offset) =
-            self.previous_end.map_or((0, 0), |end| (end.segment.get(), end.offset));
-        copy[0..8].copy_from_slice(&MAGIC);
-        copy[8..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
-        copy[12..16].copy_from_slice(&HEADER_BYTES.to_le_bytes());
-        copy[16..32].copy_from_slice(&self.store_id);
-        let numbers = [
-            segment,
-            segment,
-            self.epoch.get(),
-            self.features.compatible,
-            self.features.read_compatible,
-            self.features.incompatible,
-            previous_segment,
-            previous_offset,
-            self.published,
-        ];
-        for (field, number) in copy[32..104].chunks_exact_mut(8).zip(numbers) {
-            field.copy_from_slice(&number.to_le_bytes());
-        }
-        let crc = crc32(&copy[..CRC_OFFSET]);
-        copy[CRC_OFFSET..].copy_from_slice(&crc.to_le_bytes());
-        let mut bytes = vec![0; SEGMENT_HEADER_BYTES];
-        for offset in COPY_OFFSETS {
-            bytes[offset..offset + COPY_BYTES].copy_from_slice(&copy);
-        }
-        bytes
+        self.to_file_header().encode(MAGIC)
     }
 
     /// Reads the header from the first bytes of a file; `None` if they hold no sound copy of one.
@@ -77,59 +44,34 @@ impl SegmentHeader {
     /// [`ErrorKind::Unsupported`] for a newer version or an unknown incompatible feature, and
     /// [`ErrorKind::Corrupt`] if a sound copy contradicts itself.
     pub fn decode(bytes: &[u8]) -> Result<Option<Self>> {
-        let Some(copy) = COPY_OFFSETS.iter().find_map(|&offset| sound_copy(bytes, offset)) else {
+        let Some(file) = FileHeader::decode(MAGIC, bytes)? else {
             return Ok(None);
         };
-        let version = u32_at(copy, 8);
-        if version > FORMAT_VERSION {
-            return Err(Error::new(
-                ErrorKind::Unsupported,
-                format!(
-                    "read segment header: format version {version}, this release reads up to {FORMAT_VERSION}"
-                ),
-            ));
-        }
-        let features = Features {
-            compatible: u64_at(copy, 56),
-            read_compatible: u64_at(copy, 64),
-            incompatible: u64_at(copy, 72),
+        let header = Self {
+            store_id: file.store_id,
+            segment: file.first,
+            epoch: file.epoch,
+            features: file.features,
+            previous_end: file.previous_end,
+            published: file.published,
         };
-        features.check_read()?;
-        let header = Self::from_copy(copy, features);
-        header.check(copy)?;
-        Ok(Some(header))
+        if header.to_file_header() == file {
+            return Ok(Some(header));
+        }
+        Err(Error::new(ErrorKind::Corrupt, "read segment header: it names more than one segment"))
     }
 
-    fn from_copy(copy: &[u8], features: Features) -> Self {
-        let mut store_id = StoreId::default();
-        store_id.copy_from_slice(&copy[16..32]);
-        let previous = Position { segment: SegmentId::new(u64_at(copy, 80)), offset: u64_at(copy, 88) };
-        Self {
-            store_id,
-            segment: SegmentId::new(u64_at(copy, 32)),
-            epoch: WriterEpoch::new(u64_at(copy, 48)),
-            features,
-            previous_end: (previous.segment.get() > 0).then_some(previous),
-            published: u64_at(copy, 96),
+    fn to_file_header(self) -> FileHeader {
+        FileHeader {
+            store_id: self.store_id,
+            first: self.segment,
+            last: self.segment,
+            epoch: self.epoch,
+            features: self.features,
+            previous_end: self.previous_end,
+            published: self.published,
+            generation: 0,
         }
-    }
-
-    fn check(&self, copy: &[u8]) -> Result<()> {
-        let segment = self.segment.get();
-        let previous = self.previous_end.map_or(0, |end| end.segment.get());
-        let offset = self.previous_end.map_or(0, |end| end.offset);
-        let first_frame = SEGMENT_HEADER_BYTES as u64;
-        let sound = u32_at(copy, 12) == HEADER_BYTES
-            && (1..NUMBER_END).contains(&segment)
-            && u64_at(copy, 40) == segment
-            && self.epoch.get() < NUMBER_END
-            && previous == segment - 1
-            && offset < NUMBER_END
-            && (first_frame..NUMBER_END).contains(&self.published);
-        if sound {
-            return Ok(());
-        }
-        Err(Error::new(ErrorKind::Corrupt, "read segment header: its fields contradict each other"))
     }
 }
 
@@ -149,28 +91,11 @@ pub fn parse_segment_name(name: &str) -> Option<SegmentId> {
     ((1..NUMBER_END).contains(&number) && segment_file_name(segment) == name).then_some(segment)
 }
 
-fn sound_copy(bytes: &[u8], offset: usize) -> Option<&[u8]> {
-    let copy = bytes.get(offset..offset + COPY_BYTES)?;
-    (copy.starts_with(&MAGIC) && u32_at(copy, CRC_OFFSET) == crc32(&copy[..CRC_OFFSET])).then_some(copy)
-}
-
-fn u32_at(copy: &[u8], offset: usize) -> u32 {
-    let mut bytes = [0; 4];
-    bytes.copy_from_slice(&copy[offset..offset + 4]);
-    u32::from_le_bytes(bytes)
-}
-
-fn u64_at(copy: &[u8], offset: usize) -> u64 {
-    let mut bytes = [0; 8];
-    bytes.copy_from_slice(&copy[offset..offset + 8]);
-    u64::from_le_bytes(bytes)
-}
-
-const _: () = assert!(HEADER_BYTES as usize == SEGMENT_HEADER_BYTES);
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::format::crc32;
+    use crate::format::file_header::{COPY_BYTES, COPY_OFFSETS, CRC_OFFSET};
 
     fn header() -> SegmentHeader {
         SegmentHeader {

@@ -1,0 +1,569 @@
+//! Reads sealed files.
+//!
+//! Nothing is read before it is asked for: opening costs the header and the footer. Each row and each frame is checked
+//! before it is believed, and what is damaged is an error for the events that need it, while reading goes on behind it.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use super::check::damage_only;
+use super::envelope::{DataPlace, Envelopes, Splices};
+use super::pieces::{PieceReader, PieceSource, corrupt, decode_error, stored_bytes};
+use super::rows::{
+    FOOTER_BYTES, FileMark, Footer, Frame, PIECE_ROW_BYTES, PieceRow, SESSION_ROW_BYTES, SessionRow,
+    UNIT_ROW_BYTES, UnitRow,
+};
+use super::{ByteSource, SealedHeader};
+use crate::format::{Crc32, EventType, FrameKind, Record, SEGMENT_HEADER_BYTES, StoreId, crc32, varint};
+use crate::ids::{Position, Seq, SessionKey};
+use crate::limits::{
+    FRAME_PAYLOAD_BYTES_MAX, RECORD_BYTES_MAX, SEALED_SPAN_BYTES_MIN, SEALED_WRITE_BUFFER_BYTES,
+};
+use crate::{Error, ErrorKind, Result};
+
+/// A sealed file. Shared by any number of threads, each with a [`SealedDecoder`] of its own.
+#[derive(Debug)]
+pub struct Sealed<S> {
+    source: S,
+    header: SealedHeader,
+    footer: Footer,
+    footer_crc: u32,
+}
+
+/// What reading needs besides the file; reused from read to read and from file to file.
+#[derive(Debug)]
+pub struct SealedDecoder {
+    pieces: PieceReader,
+    /// The file whose piece is kept.
+    file: Option<(StoreId, FileMark, u32)>,
+    data: String,
+}
+
+/// A decoded unit, to be cached or reused by the caller.
+#[derive(Debug, Default)]
+pub struct Unit {
+    envelopes: Envelopes,
+    /// The unit's text, once it was loaded.
+    text: Option<String>,
+}
+
+/// What reading a range of events comes upon.
+#[derive(Debug)]
+pub enum SealedItem<'a> {
+    /// An event. Its data is empty if it was not wanted.
+    Event(Seq, Record<'a>),
+    /// Events whose bytes are damaged.
+    Unreadable(Range<Seq>, Error),
+}
+
+impl<S: ByteSource> Sealed<S> {
+    /// Opens a file: checks its header and its footer.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Corrupt`] if either is damaged or the file is cut, [`ErrorKind::Unsupported`] for a file of a newer
+    /// release, [`ErrorKind::Io`].
+    pub fn open(source: S) -> Result<Self> {
+        let head_bytes = narrow(SEGMENT_HEADER_BYTES);
+        let header = SealedHeader::decode(&stored_bytes(&source, 0, head_bytes)?)?
+            .ok_or_else(|| corrupt("its header is damaged", 0))?;
+        let offset = source.len().saturating_sub(FOOTER_BYTES as u64);
+        let footer = stored_bytes(&source, offset, narrow(FOOTER_BYTES))?;
+        let (footer, footer_crc) = Footer::decode(header.mark(), source.len(), &footer)
+            .ok_or_else(|| corrupt("its footer is damaged", offset))?;
+        Ok(Self { source, header, footer, footer_crc })
+    }
+
+    /// What the file says about itself.
+    #[must_use]
+    pub fn header(&self) -> &SealedHeader {
+        &self.header
+    }
+
+    /// Where the last segment that the file covers ends, as the next one's header names it.
+    #[must_use]
+    pub fn covered_to(&self) -> Position {
+        Position { segment: self.header.name.last, offset: self.footer.covered_to }
+    }
+
+    /// CRC of the footer; it changes with any byte of the file that an event needs.
+    #[must_use]
+    pub fn footer_crc(&self) -> u32 {
+        self.footer_crc
+    }
+
+    /// Length of the file in bytes.
+    #[must_use]
+    pub fn file_bytes(&self) -> u64 {
+        self.footer.file_bytes
+    }
+
+    /// How many sessions have events here.
+    #[must_use]
+    pub fn session_count(&self) -> u32 {
+        self.footer.session_count
+    }
+
+    /// How many events there are.
+    #[must_use]
+    pub fn event_count(&self) -> u64 {
+        self.footer.event_count
+    }
+
+    /// The sessions, in ascending order of their keys; an error in the place of a damaged row.
+    pub fn sessions(&self) -> impl Iterator<Item = Result<SessionRow>> {
+        (0..self.footer.session_count).map(|number| self.session_row(number))
+    }
+
+    /// The session with this key, if the file has it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Corrupt`] if a damaged row may be the one, [`ErrorKind::Io`].
+    pub fn find(&self, key: SessionKey) -> Result<Option<SessionRow>> {
+        let count = self.footer.session_count;
+        let found = search(0..count, |number| Ok(self.session_row(number)?.key.cmp(&key)));
+        match found {
+            Ok(found) => found.map(|number| self.session_row(number)).transpose(),
+            Err(error) => {
+                let intact = self.sessions().flatten().find(|row| row.key == key);
+                intact.map(Some).ok_or(error)
+            }
+        }
+    }
+
+    /// The summary that was stored with a session.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Corrupt`] if it is damaged, [`ErrorKind::Io`].
+    pub fn summary(&self, session: &SessionRow) -> Result<Cow<'_, [u8]>> {
+        let place = session.summary;
+        if u64::from(place.bytes) > RECORD_BYTES_MAX {
+            return Err(corrupt("a summary is longer than its limit", place.offset));
+        }
+        let summary = stored_bytes(&self.source, place.offset, place.bytes)?;
+        if crc32(&summary) != place.crc {
+            return Err(corrupt("a summary is damaged", place.offset));
+        }
+        Ok(summary)
+    }
+
+    /// Shows the control records, in the order in which they were added: kind, subject and payload.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Corrupt`] if they are damaged, [`ErrorKind::Io`], and those of the visitor.
+    pub fn control(
+        &self,
+        decoder: &mut SealedDecoder,
+        visitor: &mut dyn FnMut(FrameKind, u64, &[u8]) -> Result<()>,
+    ) -> Result<()> {
+        decoder.enter(self);
+        for id in 0..self.footer.control_count {
+            let mut rest = decoder.pieces.read(self, id)?;
+            while !rest.is_empty() {
+                let (kind, subject, payload) = take_control(&mut rest)
+                    .ok_or_else(|| corrupt("malformed control records", self.footer.piece_row_offset(id)))?;
+                visitor(kind, subject, payload)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The unit that holds an event of the session; `None` if the file does not have the event.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Corrupt`] if the unit's row is damaged, [`ErrorKind::Io`].
+    pub fn unit_of(&self, session: &SessionRow, seq: Seq) -> Result<Option<UnitRow>> {
+        if !(session.first..session.end()).contains(&seq) {
+            return Ok(None);
+        }
+        let found = search(self.units_of(session)?, |index| {
+            let row = self.unit_row(index)?;
+            Ok(if seq < row.first {
+                std::cmp::Ordering::Greater
+            } else if seq >= row.end() {
+                std::cmp::Ordering::Less
+            } else {
+                std::cmp::Ordering::Equal
+            })
+        });
+        match found {
+            Ok(Some(index)) => self.unit_row(index).map(Some),
+            Ok(None) => Err(corrupt("no unit has the event", self.footer.directories).with_seq(seq)),
+            Err(error) => {
+                let mut intact = self.units_of(session)?.filter_map(|index| self.unit_row(index).ok());
+                let found = intact.find(|row| (row.first..row.end()).contains(&seq));
+                found.map(Some).ok_or_else(|| error.with_seq(seq))
+            }
+        }
+    }
+
+    /// Decodes a unit's envelopes, and its text if that is wanted.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Corrupt`] if it is damaged, [`ErrorKind::Limit`] when memory is short, [`ErrorKind::Io`].
+    pub fn decode_unit(
+        &self,
+        row: &UnitRow,
+        want_text: bool,
+        decoder: &mut SealedDecoder,
+        unit: &mut Unit,
+    ) -> Result<()> {
+        unit.text = None;
+        let bytes = &mut unit.envelopes.bytes;
+        self.decode_frame(row.offset, row.envelope, FRAME_PAYLOAD_BYTES_MAX, decoder, bytes)?;
+        let checked = unit.envelopes.check(row.first, row.count, row.text.text_bytes);
+        checked.map_err(|why| corrupt(why, row.offset))?;
+        if want_text { self.load_text(row, decoder, &mut unit.text) } else { Ok(()) }
+    }
+
+    /// The event `seq` of a unit that was decoded with its text; `None` if it is in another one.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Corrupt`] if a piece that it refers to is damaged, [`ErrorKind::Invalid`] if the unit was decoded
+    /// without its text and the event's data is there, [`ErrorKind::Limit`] when memory is short, [`ErrorKind::Io`].
+    pub fn event_of<'a>(
+        &self,
+        unit: &'a Unit,
+        seq: Seq,
+        decoder: &'a mut SealedDecoder,
+    ) -> Result<Option<Record<'a>>> {
+        let Some(mut walk) = unit.envelopes.walk_from(seq) else {
+            return Ok(None);
+        };
+        let step = walk.step().map_err(|why| corrupt(why, 0).with_seq(seq))?;
+        let Some((_, record, place)) = step else {
+            return Ok(None);
+        };
+        decoder.enter(self);
+        let data = self.data(unit.text.as_deref(), place, decoder).map_err(|error| error.with_seq(seq))?;
+        Ok(Some(Record { data, ..record }))
+    }
+
+    /// Shows the session's events in `range`, in order. Data is looked up only for the types that `want` names; a unit's
+    /// text is decoded only if one of them has its data there.
+    ///
+    /// # Errors
+    /// Those of the visitor, [`ErrorKind::Io`], and [`ErrorKind::Limit`] when memory is short. Damage is no error: it is
+    /// shown to the visitor.
+    pub fn events(
+        &self,
+        session: &SessionRow,
+        range: Range<Seq>,
+        want: &dyn Fn(EventType<'_>) -> bool,
+        decoder: &mut SealedDecoder,
+        visitor: &mut dyn FnMut(SealedItem<'_>) -> Result<()>,
+    ) -> Result<()> {
+        decoder.enter(self);
+        let end = range.end.min(session.end());
+        let mut next = range.start.max(session.first);
+        let mut unit = Unit::default();
+        let mut damage = None;
+        for index in self.units_from(session, next)? {
+            if next >= end {
+                break;
+            }
+            let row = match self.unit_row(index) {
+                Ok(row) if row.end() <= next => continue,
+                Ok(row) => row,
+                Err(error) => {
+                    damage = Some(damage_only(error)?);
+                    continue;
+                }
+            };
+            if row.first > next {
+                let error = damage.take().unwrap_or_else(|| self.missing());
+                visitor(SealedItem::Unreadable(next..row.first.min(end), error))?;
+            }
+            let part = next.max(row.first)..row.end().min(end);
+            next = part.end.max(next);
+            if part.start < part.end {
+                self.unit_events(&row, part, want, decoder, &mut unit, visitor)?;
+            }
+        }
+        if next < end {
+            let error = damage.unwrap_or_else(|| self.missing());
+            visitor(SealedItem::Unreadable(next..end, error))?;
+        }
+        Ok(())
+    }
+
+    fn unit_events(
+        &self,
+        row: &UnitRow,
+        part: Range<Seq>,
+        want: &dyn Fn(EventType<'_>) -> bool,
+        decoder: &mut SealedDecoder,
+        unit: &mut Unit,
+        visitor: &mut dyn FnMut(SealedItem<'_>) -> Result<()>,
+    ) -> Result<()> {
+        if let Err(error) = self.decode_unit(row, false, decoder, unit) {
+            return visitor(SealedItem::Unreadable(part, damage_only(error)?));
+        }
+        let Unit { envelopes, text } = unit;
+        let Some(mut walk) = envelopes.walk_from(part.start) else {
+            return Ok(());
+        };
+        while let Ok(Some((seq, record, place))) = walk.step() {
+            if seq >= part.end {
+                break;
+            }
+            let read = if want(record.event_type) {
+                let loaded = match place {
+                    DataPlace::Inline { .. } | DataPlace::Spliced { .. } if text.is_none() => {
+                        self.load_text(row, decoder, text)
+                    }
+                    _ => Ok(()),
+                };
+                loaded.and_then(|()| self.data(text.as_deref(), place, decoder))
+            } else {
+                Ok("")
+            };
+            match read {
+                Ok(data) => visitor(SealedItem::Event(seq, Record { data, ..record }))?,
+                Err(error) => {
+                    let error = damage_only(error)?.with_seq(seq);
+                    visitor(SealedItem::Unreadable(seq..seq.next(), error))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Data at `place`, given the text of the event's unit.
+    fn data<'a>(
+        &self,
+        text: Option<&'a str>,
+        place: DataPlace<'_>,
+        decoder: &'a mut SealedDecoder,
+    ) -> Result<&'a str> {
+        let inline = |at: usize, bytes: usize| {
+            let text =
+                text.ok_or_else(|| Error::new(ErrorKind::Invalid, "read event: its unit has no text"))?;
+            text.get(at..at + bytes).ok_or_else(|| corrupt("an event's data is beyond its unit's text", 0))
+        };
+        match place {
+            DataPlace::Inline { at, bytes } => inline(at, bytes),
+            DataPlace::Piece(id) => {
+                let text = decoder.pieces.read(self, id)?;
+                std::str::from_utf8(text).map_err(|_| corrupt("a piece is not UTF-8", 0))
+            }
+            DataPlace::Spliced { at, bytes, splices } => {
+                self.spliced(inline(at, bytes)?, splices, decoder)?;
+                Ok(&decoder.data)
+            }
+        }
+    }
+
+    /// Puts the pieces back into `rest`, what is left of an event's data; leaves the result in `decoder.data`.
+    fn spliced(&self, rest: &str, splices: Splices<'_>, decoder: &mut SealedDecoder) -> Result<()> {
+        decoder.data.clear();
+        let mut at = 0;
+        for splice in splices.iter() {
+            let row = self.row(splice.piece)?;
+            let bytes = usize::try_from(row.text_bytes).unwrap_or(usize::MAX);
+            let total = (decoder.data.len() as u64).saturating_add(bytes as u64);
+            if row.base.is_some() || bytes < SEALED_SPAN_BYTES_MIN || total > RECORD_BYTES_MAX {
+                return Err(corrupt("an event is put together from what is no payload", row.offset));
+            }
+            let gap = rest.get(at..at + splice.gap);
+            decoder.data.push_str(gap.ok_or_else(|| corrupt("a splice within a character", row.offset))?);
+            at += splice.gap;
+            let piece = decoder.pieces.read(self, splice.piece)?;
+            let piece =
+                std::str::from_utf8(piece).map_err(|_| corrupt("a piece is not UTF-8", row.offset))?;
+            decoder.data.push_str(piece);
+        }
+        decoder.data.push_str(&rest[at..]);
+        Ok(())
+    }
+
+    fn load_text(&self, row: &UnitRow, decoder: &mut SealedDecoder, text: &mut Option<String>) -> Result<()> {
+        let mut bytes = text.take().unwrap_or_default().into_bytes();
+        let offset = row.offset.saturating_add(row.envelope.stored_bytes.into());
+        self.decode_frame(offset, row.text, RECORD_BYTES_MAX, decoder, &mut bytes)?;
+        let decoded = String::from_utf8(bytes).map_err(|_| corrupt("a unit's text is not UTF-8", offset))?;
+        *text = Some(decoded);
+        Ok(())
+    }
+
+    fn decode_frame(
+        &self,
+        offset: u64,
+        frame: Frame,
+        bytes_max: u64,
+        decoder: &mut SealedDecoder,
+        text: &mut Vec<u8>,
+    ) -> Result<()> {
+        text.clear();
+        if u64::from(frame.text_bytes) > bytes_max {
+            return Err(corrupt("a unit is longer than its limit", offset));
+        }
+        let stored = self.frame_bytes(offset, frame)?;
+        if frame.text_bytes == 0 && stored.is_empty() {
+            return Ok(());
+        }
+        let bytes = usize::try_from(frame.text_bytes).unwrap_or(usize::MAX);
+        let decoded = decoder.pieces.decoder.decode(&stored, &[], bytes, text);
+        decoded.map_err(|fault| decode_error(fault, offset))
+    }
+
+    pub(super) fn piece_count(&self) -> u32 {
+        self.footer.piece_count
+    }
+
+    /// Checks the CRC over all directories, a buffer at a time.
+    pub(super) fn check_directories(&self) -> Result<()> {
+        let end = self.source.len().saturating_sub(FOOTER_BYTES as u64);
+        let mut crc = Crc32::default();
+        let mut at = self.footer.directories;
+        while at < end {
+            let bytes = u32::try_from((end - at).min(SEALED_WRITE_BUFFER_BYTES as u64)).unwrap_or(0);
+            crc.update(&stored_bytes(&self.source, at, bytes)?);
+            at += u64::from(bytes);
+        }
+        if crc.finish() == self.footer.directories_crc {
+            return Ok(());
+        }
+        Err(corrupt("its directories are damaged", self.footer.directories))
+    }
+
+    /// Whether the header's bytes are exactly what the header demands.
+    pub(super) fn check_header(&self) -> Result<()> {
+        let stored = stored_bytes(&self.source, 0, narrow(SEGMENT_HEADER_BYTES))?;
+        if *stored == self.header.encode() {
+            return Ok(());
+        }
+        Err(corrupt("its header is damaged in part", 0))
+    }
+
+    /// A unit's frame as it is stored, checked.
+    pub(super) fn frame_bytes(&self, offset: u64, frame: Frame) -> Result<Cow<'_, [u8]>> {
+        let stored = stored_bytes(&self.source, offset, frame.stored_bytes)?;
+        if crc32(&stored) != frame.crc {
+            return Err(corrupt("a unit is damaged", offset));
+        }
+        Ok(stored)
+    }
+
+    pub(super) fn session_row(&self, number: u32) -> Result<SessionRow> {
+        let offset = self.footer.session_row_offset(number);
+        let row = stored_bytes(&self.source, offset, narrow(SESSION_ROW_BYTES))?;
+        SessionRow::decode(self.header.mark(), number, &row)
+            .ok_or_else(|| corrupt("a session's row is damaged", offset))
+    }
+
+    pub(super) fn unit_row(&self, index: u32) -> Result<UnitRow> {
+        let offset = self.footer.unit_row_offset(index);
+        let row = stored_bytes(&self.source, offset, narrow(UNIT_ROW_BYTES))?;
+        UnitRow::decode(self.header.mark(), index, &row)
+            .ok_or_else(|| corrupt("a unit's row is damaged", offset))
+    }
+
+    /// Numbers of the session's units.
+    pub(super) fn units_of(&self, session: &SessionRow) -> Result<Range<u32>> {
+        let end = session.first_unit.checked_add(session.unit_count);
+        let end = end.filter(|&end| end <= self.footer.unit_count);
+        let end = end.ok_or_else(|| corrupt("a session names units that do not exist", 0))?;
+        Ok(session.first_unit..end)
+    }
+
+    /// Numbers of the session's units, from the one that holds `seq` if that can be told.
+    fn units_from(&self, session: &SessionRow, seq: Seq) -> Result<Range<u32>> {
+        let units = self.units_of(session)?;
+        let start = match self.unit_of(session, seq) {
+            Ok(Some(row)) => row.index,
+            _ => units.start,
+        };
+        Ok(start..units.end)
+    }
+
+    pub(super) fn missing(&self) -> Error {
+        corrupt("no unit has these events", self.footer.directories)
+    }
+}
+
+impl<S: ByteSource> PieceSource for Sealed<S> {
+    fn mark(&self) -> FileMark {
+        self.header.mark()
+    }
+
+    fn row(&self, id: u32) -> Result<PieceRow> {
+        if id >= self.footer.piece_count {
+            return Err(corrupt("a piece that does not exist", self.footer.directories));
+        }
+        let offset = self.footer.piece_row_offset(id);
+        let row = stored_bytes(&self.source, offset, narrow(PIECE_ROW_BYTES))?;
+        PieceRow::decode(id, &row).ok_or_else(|| corrupt("a piece's row is damaged", offset))
+    }
+
+    fn stored(&self, row: &PieceRow) -> Result<Cow<'_, [u8]>> {
+        stored_bytes(&self.source, row.offset, row.stored_bytes)
+    }
+}
+
+impl SealedDecoder {
+    /// A new decoder.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Limit`] when there is no memory for it.
+    pub fn new() -> Result<Self> {
+        Ok(Self { pieces: PieceReader::new()?, file: None, data: String::new() })
+    }
+
+    fn enter<S: ByteSource>(&mut self, file: &Sealed<S>) {
+        let file = Some((file.header.store_id, file.header.mark(), file.footer_crc));
+        if self.file != file {
+            self.pieces.forget();
+            self.file = file;
+        }
+    }
+}
+
+impl Unit {
+    /// Where the data of each event is.
+    pub(super) fn places(&self) -> impl Iterator<Item = (Seq, DataPlace<'_>)> {
+        let mut walk = self.envelopes.walk();
+        std::iter::from_fn(move || {
+            let (seq, _, place) = walk.as_mut()?.step().ok()??;
+            Some((seq, place))
+        })
+    }
+
+    /// Memory held, in bytes, to account for in a cache.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        self.envelopes.memory_bytes() + self.text.as_ref().map_or(0, String::capacity)
+    }
+}
+
+/// Binary search; `compare` tells how the number's row lies to what is sought.
+fn search(mut range: Range<u32>, compare: impl Fn(u32) -> Result<std::cmp::Ordering>) -> Result<Option<u32>> {
+    while range.start < range.end {
+        let middle = range.start + (range.end - range.start) / 2;
+        match compare(middle)? {
+            std::cmp::Ordering::Less => range.start = middle + 1,
+            std::cmp::Ordering::Greater => range.end = middle,
+            std::cmp::Ordering::Equal => return Ok(Some(middle)),
+        }
+    }
+    Ok(None)
+}
+
+fn take_control<'a>(rest: &mut &'a [u8]) -> Option<(FrameKind, u64, &'a [u8])> {
+    let (&kind, after) = rest.split_first()?;
+    let mut after = after;
+    let kind = FrameKind::from_byte(kind)?;
+    let subject = varint::take(&mut after)?;
+    let bytes = usize::try_from(varint::take(&mut after)?).ok()?;
+    let (payload, after) = after.split_at_checked(bytes)?;
+    *rest = after;
+    Some((kind, subject, payload))
+}
+
+/// A constant of the layout; all of them are small.
+const fn narrow(bytes: usize) -> u32 {
+    assert!(bytes <= 4096);
+    #[expect(clippy::cast_possible_truncation, reason = "checked above")]
+    {
+        bytes as u32
+    }
+}
