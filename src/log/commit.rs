@@ -21,7 +21,7 @@ use super::batch::{Batch, Durability};
 use super::completion::{Committed, Completion, Outcome, Ticket};
 use super::metrics::{Counters, LogMetrics};
 use super::writer::Writer;
-use crate::ids::Position;
+use crate::ids::{Position, SegmentId};
 use crate::{Error, ErrorKind, Result, limits};
 
 /// A group's vector with more room than for so many batches is not kept.
@@ -320,6 +320,20 @@ impl Committer {
             self.writer.lock().keep_spare(spare);
         }
         Ok(())
+    }
+
+    /// The segment that is being written, or the last one that was.
+    pub(super) fn newest_segment(&self) -> SegmentId {
+        self.writer.lock().newest_segment()
+    }
+
+    /// Ends the active segment and begins the next one; answers its id.
+    pub(super) fn rotate(&self) -> Result<SegmentId> {
+        let mut writer = self.writer.lock();
+        let result = writer.rotate();
+        *self.synced_through.lock() = writer.synced_through();
+        drop(writer);
+        result.inspect_err(|_| self.give_up(false))
     }
 
     /// Commits what is queued, ends the segment, and lets nothing in any more. A second call does nothing.

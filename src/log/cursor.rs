@@ -17,8 +17,15 @@ pub(super) struct Cursor {
     segments: Arc<Segments>,
     store_id: StoreId,
     epoch_max: WriterEpoch,
+    /// Of the raw segments alone: sealed files are younger than what they hold.
+    raw_epoch: WriterEpoch,
     features: Features,
+    /// The raw segment that was opened last.
     current: Opened,
+    /// The segment to look for next.
+    next: SegmentId,
+    /// The current segment was visited up to its end.
+    finished: bool,
     /// All before this offset of the current segment was visited.
     at: u64,
     /// Known to be durable in the current segment.
@@ -44,19 +51,31 @@ pub(super) enum Walked {
 }
 
 impl Cursor {
-    /// A cursor before the first segment.
+    /// A cursor in the first raw segment; the sealed files before it were shown.
     pub(super) fn open(segments: Arc<Segments>, visitor: &mut dyn Visitor) -> Result<Self> {
-        let first = SegmentId::new(1);
-        let Some(current) = open_segment(&segments, first)? else {
-            return Err(Error::new(ErrorKind::NotFound, "open store: there is none here")
-                .with_path(segments.path(&segment_file_name(first))));
+        let mut next = SegmentId::new(1);
+        let (mut store_id, mut epoch_max) = (StoreId::default(), WriterEpoch::new(0));
+        let current = loop {
+            if let Some(current) = open_segment(&segments, next)? {
+                break current;
+            }
+            let Some(file) = segments.sealed_over(next)? else {
+                return Err(Error::new(ErrorKind::NotFound, "open store: there is none here")
+                    .with_path(segments.path(&segment_file_name(next))));
+            };
+            (store_id, epoch_max) = (file.store_id(), epoch_max.max(file.epoch()));
+            visitor.sealed(&file)?;
+            next = file.name().last.next();
         };
         let mut cursor = Self {
             segments,
-            store_id: StoreId::default(),
-            epoch_max: WriterEpoch::new(0),
+            store_id,
+            epoch_max,
+            raw_epoch: WriterEpoch::new(0),
             features: Features::default(),
             current,
+            next: next.next(),
+            finished: false,
             at: 0,
             synced: 0,
         };
@@ -94,21 +113,51 @@ impl Cursor {
         self.current.scanner.is_blank(self.at)
     }
 
-    /// Visits all of every segment that has a successor.
+    /// Visits all of every segment that has a successor, and the sealed files between.
     pub(super) fn walk_to_newest(&mut self, visitor: &mut dyn Visitor) -> Result<Walked> {
-        while let Some(next) = open_segment(&self.segments, self.current.segment.next())? {
-            let end = match next.header.as_ref().and_then(|header| header.previous_end) {
-                Some(end) => end.offset,
-                None => self.survey()?.valid_end,
-            };
-            if end < self.at && self.at > HEADER_BYTES {
-                return Ok(Walked::TooFar);
+        loop {
+            if let Some(next) = open_segment(&self.segments, self.next)? {
+                let end = next.header.as_ref().and_then(|header| header.previous_end);
+                if self.finish_current(end, visitor)? == Walked::TooFar {
+                    return Ok(Walked::TooFar);
+                }
+                self.current = next;
+                self.next = self.next.next();
+                self.finished = false;
+                self.enter(visitor)?;
+            } else if let Some(file) = self.segments.sealed_over(self.next)? {
+                // It may begin before the current segment, whose end it then covers.
+                let end = file.previous_end().filter(|end| end.segment == self.current.segment);
+                if end.is_some() && self.finish_current(end, visitor)? == Walked::TooFar {
+                    return Ok(Walked::TooFar);
+                }
+                self.finished = true;
+                if file.store_id() != self.store_id {
+                    return Err(self.corrupt("a sealed file belongs to another store"));
+                }
+                self.epoch_max = self.epoch_max.max(file.epoch());
+                visitor.sealed(&file)?;
+                self.next = file.name().last.next();
+            } else {
+                return Ok(Walked::ToNewest);
             }
-            self.visit_to(end.max(self.at), visitor)?;
-            self.segments.set_end(self.current.segment, end);
-            self.current = next;
-            self.enter(visitor)?;
         }
+    }
+
+    /// Visits the rest of the current segment, whose end its successor names.
+    fn finish_current(&mut self, end: Option<Position>, visitor: &mut dyn Visitor) -> Result<Walked> {
+        if self.finished {
+            return Ok(Walked::ToNewest);
+        }
+        let end = match end {
+            Some(end) => end.offset,
+            None => self.survey()?.valid_end,
+        };
+        if end < self.at && self.at > HEADER_BYTES {
+            return Ok(Walked::TooFar);
+        }
+        self.visit_to(end.max(self.at), visitor)?;
+        self.segments.set_end(self.current.segment, end);
         Ok(Walked::ToNewest)
     }
 
@@ -152,10 +201,11 @@ impl Cursor {
         if header.store_id != self.store_id {
             return Err(self.corrupt("the segment belongs to another store"));
         }
-        if header.epoch < self.epoch_max {
+        if header.epoch < self.raw_epoch {
             return Err(self.corrupt("the segment is older than the one before it"));
         }
-        self.epoch_max = header.epoch;
+        self.raw_epoch = header.epoch;
+        self.epoch_max = self.epoch_max.max(header.epoch);
         self.features.compatible |= header.features.compatible;
         self.features.read_compatible |= header.features.read_compatible;
         if !self.current.header_is_whole {

@@ -12,6 +12,8 @@ mod cursor;
 mod metrics;
 mod reader;
 mod scan;
+mod seal;
+mod sealed;
 mod segments;
 mod writer;
 
@@ -20,6 +22,7 @@ mod testing;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
@@ -32,10 +35,12 @@ pub use completion::{Committed, Completion};
 pub use metrics::LogMetrics;
 pub use reader::{LogReader, Refreshed};
 pub use scan::{Damage, DamageCause, Visitor};
+pub use seal::{Keep, SealHost, SealScope};
+pub use sealed::SealedFile;
 pub use segments::Frame;
 
 use crate::format::StoreId;
-use crate::ids::{Position, WriterEpoch};
+use crate::ids::{Position, SegmentId, WriterEpoch};
 use crate::storage::{Storage, StorageLock};
 use crate::{Error, ErrorKind, Result, limits};
 use commit::Committer;
@@ -81,6 +86,8 @@ pub struct Log {
     store_id: StoreId,
     epoch: WriterEpoch,
     background: Mutex<Option<JoinHandle<()>>>,
+    /// Raw segments with damage, which stay as they are; held while sealing.
+    unsealable: Mutex<BTreeSet<SegmentId>>,
     lock: Mutex<Option<Box<dyn StorageLock>>>,
 }
 
@@ -119,7 +126,7 @@ impl Log {
             clock: options.clock,
         };
         let writer = match options.create {
-            Some(store_id) if listing.segments.is_empty() => {
+            Some(store_id) if listing.segments.is_empty() && listing.sealed.is_empty() => {
                 parts.store_id = store_id;
                 let mut writer = Writer::new(parts.clone(), None);
                 writer.begin_recovered(|_| Ok(()))?;
@@ -127,6 +134,10 @@ impl Log {
             }
             _ => recover(&mut parts, visitor)?,
         };
+        // Only now is it known that what stands for them can be read.
+        for name in listing.superseded.iter().filter(|_| !segments.sealed_files().is_empty()) {
+            let _ = segments.storage().remove(name);
+        }
         let committer = Arc::new(Committer::new(writer, counters, options.background));
         let log = Self {
             committer,
@@ -134,6 +145,7 @@ impl Log {
             store_id: parts.store_id,
             epoch: parts.epoch,
             background: Mutex::default(),
+            unsealable: Mutex::default(),
             lock: Mutex::new(Some(lock)),
         };
         if options.background {

@@ -59,6 +59,12 @@ impl LogReader {
     /// As [`open`](Self::open). The reader is then to be dropped: the visitor may have been shown part of
     /// what was new.
     pub fn refresh(&mut self, visitor: &mut dyn Visitor) -> Result<Refreshed> {
+        for name in self.segments.new_sealed()? {
+            // One that reaches beyond what was shown is met on the way.
+            if name.last < self.cursor.position().segment {
+                visitor.sealed(&self.segments.open_sealed(name)?)?;
+            }
+        }
         if self.cursor.walk_to_newest(visitor)? == Walked::TooFar {
             return Ok(Refreshed::Superseded);
         }

@@ -8,6 +8,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use super::sealed::SealedFile;
 use crate::format::{
     FRAME_ALIGN_BYTES, FRAME_HEADER_BYTES, FrameHeader, FrameKind, FramePlace, SEGMENT_HEADER_BYTES,
 };
@@ -26,6 +27,15 @@ pub trait Visitor {
 
     /// Bytes below the durable end that cannot be read, or a frame that is lost with its batch.
     fn damage(&mut self, damage: &Damage);
+
+    /// A sealed file, which stands for all segments in its name, shown or not yet.
+    ///
+    /// # Errors
+    /// Whatever the visitor returns ends the scan and becomes its result.
+    fn sealed(&mut self, file: &Arc<SealedFile>) -> Result<()> {
+        let _ = file;
+        Ok(())
+    }
 
     /// A file in the store's directory that is not part of the store; it is left alone.
     fn foreign_file(&mut self, name: &str) {

@@ -9,6 +9,9 @@ use std::sync::Arc;
 
 use parking_lot::RwLock;
 
+use super::scan::Scanner;
+use super::sealed::SealedFile;
+use crate::format::sealed::SealedName;
 use crate::format::{FRAME_HEADER_BYTES, FrameHeader, FramePlace, parse_segment_name, segment_file_name};
 use crate::ids::{Position, SegmentId, WriterEpoch};
 use crate::storage::{Access, Storage, StorageFile};
@@ -32,6 +35,8 @@ pub(super) struct Segments {
 #[derive(Debug, Default)]
 struct Known {
     segments: BTreeMap<SegmentId, Segment>,
+    /// By their first segment.
+    sealed: BTreeMap<SegmentId, Arc<SealedFile>>,
     files_open: usize,
 }
 
@@ -46,8 +51,11 @@ struct Segment {
 /// What the store's directory holds.
 #[derive(Debug, Default)]
 pub(super) struct Listing {
-    /// Without gaps, from 1.
+    /// Raw segments and sealed files that together have every id from 1, without gaps.
     pub(super) segments: Vec<SegmentId>,
+    pub(super) sealed: Vec<SealedName>,
+    /// Files whose segments a sealed file stands for.
+    pub(super) superseded: Vec<String>,
     pub(super) temporary: Vec<String>,
     pub(super) foreign: Vec<String>,
 }
@@ -70,23 +78,85 @@ impl Segments {
         let names = self.storage.list().map_err(|source| self.io_error("list store", "", source))?;
         let mut listing = Listing::default();
         for name in names {
-            match parse_segment_name(&name) {
-                Some(segment) => listing.segments.push(segment),
-                None if name.ends_with(".tmp") => listing.temporary.push(name),
-                None if name == "LOCK" || name == "LOCK.pid" => {}
-                None => listing.foreign.push(name),
+            if let Some(segment) = parse_segment_name(&name) {
+                listing.segments.push(segment);
+            } else if let Some(sealed) = SealedName::parse(&name) {
+                listing.sealed.push(sealed);
+            } else if name.ends_with(".tmp") {
+                listing.temporary.push(name);
+            } else if name != "LOCK" && name != "LOCK.pid" {
+                listing.foreign.push(name);
             }
         }
-        listing.segments.sort_unstable();
-        let gap =
-            (1..).map(SegmentId::new).zip(&listing.segments).find(|(expected, found)| expected != *found);
-        match gap {
+        listing.drop_superseded();
+        match listing.missing() {
             None => Ok(listing),
-            Some((missing, _)) => {
-                Err(Error::new(ErrorKind::Corrupt, "open store: a segment file is missing")
-                    .with_path(self.path(&segment_file_name(missing))))
+            Some(missing) => Err(Error::new(ErrorKind::Corrupt, "open store: a segment file is missing")
+                .with_path(self.path(&segment_file_name(missing)))),
+        }
+    }
+
+    /// The sealed file that stands for `segment`, if one does.
+    pub(super) fn sealed_over(&self, segment: SegmentId) -> Result<Option<Arc<SealedFile>>> {
+        let known = self.known.read();
+        let before = known.sealed.range(..=segment).next_back();
+        if let Some((_, file)) = before.filter(|(_, file)| segment <= file.name().last) {
+            return Ok(Some(Arc::clone(file)));
+        }
+        drop(known);
+        let listing = self.list()?;
+        let name = listing.sealed.iter().find(|name| (name.first..=name.last).contains(&segment));
+        name.map(|name| self.open_sealed(*name)).transpose()
+    }
+
+    /// Opens a sealed file and keeps it in the place of what it supersedes.
+    pub(super) fn open_sealed(&self, name: SealedName) -> Result<Arc<SealedFile>> {
+        let file_name = name.file_name();
+        let file = self
+            .storage
+            .open(&file_name, Access::Read)
+            .map_err(|source| self.io_error("open sealed file", &file_name, source))?;
+        let file = Arc::new(SealedFile::open(self.path(&file_name), name, file)?);
+        let mut known = self.known.write();
+        known.sealed.retain(|_, other| !name.supersedes(&other.name()));
+        known.sealed.insert(name.first, Arc::clone(&file));
+        Ok(file)
+    }
+
+    /// Sealed files in the directory that are not open yet.
+    pub(super) fn new_sealed(&self) -> Result<Vec<SealedName>> {
+        let mut names = self.list()?.sealed;
+        let known = self.known.read();
+        names.retain(|name| known.sealed.get(&name.first).is_none_or(|file| file.name() != *name));
+        Ok(names)
+    }
+
+    /// Raw segments before `before`, with where each ends.
+    pub(super) fn raw_before(&self, before: SegmentId) -> Vec<(SegmentId, u64)> {
+        let known = self.known.read();
+        known.segments.range(..before).map(|(segment, entry)| (*segment, entry.end)).collect()
+    }
+
+    /// The sealed files, in order.
+    pub(super) fn sealed_files(&self) -> Vec<Arc<SealedFile>> {
+        self.known.read().sealed.values().cloned().collect()
+    }
+
+    /// Takes raw segments out of use; reads of them answer `NotFound` from here on.
+    pub(super) fn forget(&self, range: std::ops::RangeInclusive<SegmentId>) {
+        let mut known = self.known.write();
+        let gone: Vec<SegmentId> = known.segments.range(range).map(|(segment, _)| *segment).collect();
+        for segment in gone {
+            if known.segments.remove(&segment).is_some_and(|entry| entry.file.is_some()) {
+                known.files_open -= 1;
             }
         }
+    }
+
+    /// A scanner of a raw segment.
+    pub(super) fn scanner(&self, segment: SegmentId) -> Result<Scanner> {
+        let (file, epoch, _) = self.file(segment)?;
+        Scanner::new(segment, epoch, self.path(&segment_file_name(segment)), file)
     }
 
     /// Makes a segment readable, the first `end` bytes of which count.
@@ -173,6 +243,36 @@ impl Segments {
             attempted.to_owned()
         };
         Error::io(attempted, source).with_path(self.path(name))
+    }
+}
+
+impl Listing {
+    // Format: section 10.1.
+    fn drop_superseded(&mut self) {
+        let all = self.sealed.clone();
+        let superseded = |name: &SealedName| all.iter().any(|other| other.supersedes(name));
+        self.superseded.extend(all.iter().filter(|name| superseded(name)).map(SealedName::file_name));
+        self.sealed.retain(|name| !superseded(name));
+        self.sealed.sort_unstable_by_key(|name| name.first);
+        let covered = |segment: &SegmentId| self.sealed.iter().any(|n| (n.first..=n.last).contains(segment));
+        self.superseded.extend(self.segments.iter().filter(|s| covered(s)).map(|s| segment_file_name(*s)));
+        self.segments.retain(|segment| !covered(segment));
+        self.segments.sort_unstable();
+    }
+
+    /// The first id that no file has, though a later one is there.
+    fn missing(&self) -> Option<SegmentId> {
+        let raw = self.segments.iter().map(|segment| (*segment, *segment));
+        let mut ranges: Vec<_> = self.sealed.iter().map(|name| (name.first, name.last)).chain(raw).collect();
+        ranges.sort_unstable();
+        let mut expected = SegmentId::new(1);
+        for (first, last) in ranges {
+            if first != expected {
+                return Some(expected);
+            }
+            expected = last.next();
+        }
+        None
     }
 }
 

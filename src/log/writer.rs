@@ -317,6 +317,26 @@ impl Writer {
         self.unless_failed(|writer| writer.begin_segment(|writer| copy(&mut Copier { writer })))
     }
 
+    /// The active segment, or the last one that was.
+    pub(super) fn newest_segment(&self) -> SegmentId {
+        self.end().segment
+    }
+
+    /// Ends the active segment, if it holds anything, and has a fresh one active.
+    pub(super) fn rotate(&mut self) -> Result<SegmentId> {
+        self.unless_failed(|writer| {
+            if writer.active.as_ref().is_some_and(|active| active.written == HEADER_BYTES) {
+                return Ok(());
+            }
+            if writer.active.is_some() {
+                writer.sync()?;
+                writer.end_segment()?;
+            }
+            writer.begin_segment(|_| Ok(()))
+        })?;
+        Ok(self.newest_segment())
+    }
+
     /// Closes the log: everything synced, the active segment ended.
     pub(super) fn finish(&mut self) -> Result<()> {
         if self.state == State::Finished {

@@ -1,0 +1,402 @@
+//! Sealing and compaction: ended segments, and sealed files with them, become one sealed file.
+//!
+//! One step from any number of consecutive files to one: read, group by session, write under a temporary name, sync,
+//! rename, sync the directory; only then are the old files let go. A crash at any point leaves either the old files or
+//! both, and then the new one counts. A raw segment with damage stays as it is. Everything is read by position, so a
+//! bad disk is an error and not a signal.
+
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use super::scan::{Damage, Visitor};
+use super::sealed::{FileSink, SealedFile};
+use super::{Log, Segments};
+use crate::format::sealed::{SealedBuilder, SealedDecoder, SealedHeader, SealedItem, SealedName, SessionRow};
+use crate::format::{
+    Features, FrameHeader, FrameKind, Record, RecordReader, SEGMENT_HEADER_BYTES, SegmentHeader,
+    segment_file_name,
+};
+use crate::ids::{Position, SegmentId, Seq, SessionKey};
+use crate::storage::Access;
+use crate::{Error, ErrorKind, Result};
+
+/// Bytes of raw segments that one sealing takes together.
+const SEAL_BYTES: u64 = 256 << 20;
+
+/// How much is sealed at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SealScope {
+    /// The next raw segments that have ended.
+    Ended,
+    /// All that was written until now, the active segment included, into one file.
+    Everything,
+}
+
+/// Which of a session's events are still needed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Keep {
+    /// All of them.
+    All,
+    /// Those below a seq.
+    Below(Seq),
+    /// None.
+    Nothing,
+}
+
+/// What sealing asks of whoever knows what the frames mean.
+pub trait SealHost {
+    /// Type codes of events whose data are versions of one value.
+    fn versioned_types(&self) -> &[u32];
+
+    /// Which events of a session to keep.
+    fn keep(&mut self, key: SessionKey) -> Keep;
+
+    /// Whether to keep a control frame; `first` and `last` say which segments the new file stands for.
+    fn keep_control(&mut self, kind: FrameKind, subject: u64, range: &RangeInclusive<SegmentId>) -> bool;
+
+    /// Is shown each event that is kept, by session and seq.
+    ///
+    /// # Errors
+    /// Ends the sealing; nothing is changed.
+    fn event(&mut self, key: SessionKey, seq: Seq, record: &Record<'_, &[Seq]>) -> Result<()>;
+
+    /// What to keep beside a session whose events were shown, for its catalog row.
+    ///
+    /// # Errors
+    /// As [`event`](Self::event).
+    fn summary(&mut self, key: SessionKey) -> Result<Vec<u8>>;
+}
+
+impl Log {
+    /// Seals within `scope`; `None` if there is nothing to seal. The visitor is shown the new file once it counts, and before
+    /// the old ones are deleted.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Io`], [`ErrorKind::Corrupt`] if a file that is to be rewritten is damaged, and those of the host and the visitor.
+    /// The log is as it was then.
+    pub fn seal(
+        &self,
+        scope: SealScope,
+        host: &mut dyn SealHost,
+        visitor: &mut dyn Visitor,
+    ) -> Result<Option<Arc<SealedFile>>> {
+        let mut damaged = self.unsealable.lock();
+        let newest = match scope {
+            SealScope::Ended => self.committer.newest_segment(),
+            SealScope::Everything => self.committer.rotate()?,
+        };
+        loop {
+            let inputs = choose(&self.segments, scope, newest, &damaged);
+            let Some(range) = range_of(&inputs) else { return Ok(None) };
+            let contents = Contents::read(&self.segments, &inputs)?;
+            if let Some(segment) = contents.damaged {
+                damaged.insert(segment);
+                continue;
+            }
+            let file = self.write_sealed(range.clone(), &inputs, contents, host)?;
+            visitor.sealed(&file)?;
+            self.let_go(&range, &inputs)?;
+            return Ok(Some(file));
+        }
+    }
+
+    /// Writes the file and gives it its name.
+    // Format: section 3.
+    fn write_sealed(
+        &self,
+        range: RangeInclusive<SegmentId>,
+        inputs: &[Input],
+        contents: Contents,
+        host: &mut dyn SealHost,
+    ) -> Result<Arc<SealedFile>> {
+        let name =
+            SealedName { first: *range.start(), last: *range.end(), generation: generation(&range, inputs) };
+        let file_name = name.file_name();
+        let temporary = format!("{file_name}.tmp");
+        let storage = self.segments.storage();
+        let failed = |source| self.segments.io_error("seal segments", &file_name, source);
+        let written = (|| {
+            let sink = FileSink::new(storage.create_new(&temporary).map_err(failed)?);
+            let header = SealedHeader {
+                store_id: self.store_id,
+                name,
+                epoch: self.epoch,
+                features: Features::default(),
+                previous_end: previous_end(&self.segments, inputs)?,
+            };
+            let builder = SealedBuilder::new(sink, header, host.versioned_types())?;
+            let sink = contents.write(&self.segments, builder, host, &range, covered_to(inputs))?;
+            sink.sync().map_err(failed)?;
+            storage.rename(&temporary, &file_name).map_err(failed)
+        })();
+        if let Err(error) = written {
+            // What is left of it is deleted at the next opening.
+            let _ = storage.remove(&temporary);
+            return Err(error);
+        }
+        storage.sync_directory().map_err(failed)?;
+        self.segments.open_sealed(name)
+    }
+
+    /// Deletes what the new file stands for. A failure costs space until the next opening, and nothing else.
+    fn let_go(&self, range: &RangeInclusive<SegmentId>, inputs: &[Input]) -> Result<()> {
+        self.segments.forget(range.clone());
+        let storage = self.segments.storage();
+        for input in inputs {
+            let _ = storage.remove(&input.file_name());
+        }
+        storage
+            .sync_directory()
+            .map_err(|source| self.segments.io_error("delete sealed segments", "", source))
+    }
+}
+
+/// One file that goes into a sealed one.
+#[derive(Debug, Clone)]
+enum Input {
+    Raw { segment: SegmentId, end: u64 },
+    Sealed(Arc<SealedFile>),
+}
+
+impl Input {
+    fn range(&self) -> (SegmentId, SegmentId) {
+        match self {
+            Self::Raw { segment, .. } => (*segment, *segment),
+            Self::Sealed(file) => (file.name().first, file.name().last),
+        }
+    }
+
+    fn file_name(&self) -> String {
+        match self {
+            Self::Raw { segment, .. } => segment_file_name(*segment),
+            Self::Sealed(file) => file.name().file_name(),
+        }
+    }
+}
+
+/// The next consecutive files to seal.
+fn choose(
+    segments: &Segments,
+    scope: SealScope,
+    newest: SegmentId,
+    damaged: &std::collections::BTreeSet<SegmentId>,
+) -> Vec<Input> {
+    let raw = segments.raw_before(newest).into_iter().filter(|(segment, _)| !damaged.contains(segment));
+    let raw = raw.map(|(segment, end)| Input::Raw { segment, end });
+    let mut all: Vec<Input> = match scope {
+        SealScope::Ended => raw.collect(),
+        SealScope::Everything => raw.chain(segments.sealed_files().into_iter().map(Input::Sealed)).collect(),
+    };
+    all.sort_by_key(Input::range);
+    let mut chosen: Vec<Input> = Vec::new();
+    let mut bytes = 0;
+    for input in all {
+        let follows = chosen.last().is_none_or(|last| last.range().1.next() == input.range().0);
+        if let Input::Raw { end, .. } = &input {
+            bytes += end;
+        }
+        if !follows || scope == SealScope::Ended && bytes > SEAL_BYTES && !chosen.is_empty() {
+            break;
+        }
+        chosen.push(input);
+    }
+    chosen
+}
+
+fn range_of(inputs: &[Input]) -> Option<RangeInclusive<SegmentId>> {
+    Some(inputs.first()?.range().0..=inputs.last()?.range().1)
+}
+
+fn generation(range: &RangeInclusive<SegmentId>, inputs: &[Input]) -> u64 {
+    match inputs {
+        [Input::Sealed(file)] if (file.name().first, file.name().last) == (*range.start(), *range.end()) => {
+            file.name().generation + 1
+        }
+        _ => 1,
+    }
+}
+
+fn covered_to(inputs: &[Input]) -> Position {
+    match inputs.last() {
+        Some(Input::Raw { segment, end }) => Position { segment: *segment, offset: *end },
+        Some(Input::Sealed(file)) => file.covered_to(),
+        None => Position { segment: SegmentId::new(0), offset: 0 },
+    }
+}
+
+/// Where the segment before the first input ends.
+fn previous_end(segments: &Segments, inputs: &[Input]) -> Result<Option<Position>> {
+    match inputs.first() {
+        Some(Input::Sealed(file)) => Ok(file.previous_end()),
+        Some(Input::Raw { segment, .. }) => {
+            let name = segment_file_name(*segment);
+            let failed = |source| segments.io_error("seal segments", &name, source);
+            let file = segments.storage().open(&name, Access::Read).map_err(failed)?;
+            let mut bytes = vec![0; SEGMENT_HEADER_BYTES];
+            let filled = super::segments::read_full(&*file, &mut bytes, 0).map_err(failed)?;
+            let header = SegmentHeader::decode(&bytes[..filled])?;
+            Ok(header.and_then(|header| header.previous_end))
+        }
+        None => Ok(None),
+    }
+}
+
+/// What the inputs hold: control frames in order, and where each session's events lie.
+#[derive(Default)]
+struct Contents {
+    control: Vec<(FrameKind, u64, Vec<u8>)>,
+    sessions: BTreeMap<SessionKey, Vec<Run>>,
+    /// A raw segment that cannot be read in full.
+    damaged: Option<SegmentId>,
+}
+
+enum Run {
+    Frame { at: Position, first: Seq, count: u32 },
+    Sealed(Arc<SealedFile>, SessionRow),
+}
+
+impl Visitor for Contents {
+    fn frame(&mut self, at: Position, header: &FrameHeader, payload: &[u8]) -> Result<()> {
+        if header.kind == FrameKind::EVENTS {
+            let run = Run::Frame { at, first: Seq::new(header.tag), count: header.count };
+            self.sessions.entry(SessionKey::new(header.subject)).or_default().push(run);
+        } else {
+            self.control.push((header.kind, header.subject, payload.to_vec()));
+        }
+        Ok(())
+    }
+
+    fn damage(&mut self, damage: &Damage) {
+        self.damaged = Some(damage.at.segment);
+    }
+}
+
+impl Contents {
+    fn read(segments: &Segments, inputs: &[Input]) -> Result<Self> {
+        let mut contents = Self::default();
+        let mut decoder = SealedDecoder::new()?;
+        for input in inputs {
+            match input {
+                Input::Raw { segment, end } => {
+                    segments.scanner(*segment)?.scan(SEGMENT_HEADER_BYTES as u64, *end, &mut contents)?;
+                }
+                Input::Sealed(file) => {
+                    file.control(&mut decoder, &mut |kind, subject, payload| {
+                        contents.control.push((kind, subject, payload.to_vec()));
+                        Ok(())
+                    })?;
+                    for row in file.sessions() {
+                        let row = row?;
+                        contents
+                            .sessions
+                            .entry(row.key)
+                            .or_default()
+                            .push(Run::Sealed(Arc::clone(file), row));
+                    }
+                }
+            }
+        }
+        Ok(contents)
+    }
+
+    fn write(
+        self,
+        segments: &Segments,
+        mut builder: SealedBuilder<FileSink>,
+        host: &mut dyn SealHost,
+        range: &RangeInclusive<SegmentId>,
+        covered_to: Position,
+    ) -> Result<FileSink> {
+        for (kind, subject, payload) in &self.control {
+            if host.keep_control(*kind, *subject, range) {
+                builder.control(*kind, *subject, payload)?;
+            }
+        }
+        let mut reader = RunReader { segments, decoder: SealedDecoder::new()? };
+        let kept: Vec<_> = self.sessions.iter().map(|(key, runs)| (*key, runs, host.keep(*key))).collect();
+        for (_, runs, keep) in kept.iter().filter(|(_, _, keep)| *keep != Keep::Nothing) {
+            reader.each(runs, *keep, &mut |_, record| builder.observe(record.event_type, record.data))?;
+        }
+        for (key, runs, keep) in kept.iter().filter(|(_, _, keep)| *keep != Keep::Nothing) {
+            let mut next = None;
+            reader.each(runs, *keep, &mut |seq, record| {
+                match next {
+                    None => builder.begin_session(*key, seq)?,
+                    Some(expected) if expected == seq => {}
+                    Some(_) => return Err(out_of_order(seq)),
+                }
+                next = Some(seq.next());
+                host.event(*key, seq, record)?;
+                builder.event(record)
+            })?;
+            if next.is_some() {
+                builder.end_session(&host.summary(*key)?)?;
+            }
+        }
+        builder.finish(covered_to).map(|(sink, _)| sink)
+    }
+}
+
+/// Reads the runs of a session one after the other.
+struct RunReader<'s> {
+    segments: &'s Segments,
+    decoder: SealedDecoder,
+}
+
+impl RunReader<'_> {
+    fn each(
+        &mut self,
+        runs: &[Run],
+        keep: Keep,
+        visit: &mut dyn FnMut(Seq, &Record<'_, &[Seq]>) -> Result<()>,
+    ) -> Result<()> {
+        let end = match keep {
+            Keep::Below(end) => end,
+            _ => Seq::new(u64::MAX),
+        };
+        let mut sources = Vec::new();
+        let mut visit = |seq: Seq, record: Record<'_>| {
+            if seq >= end {
+                return Ok(());
+            }
+            sources.clear();
+            sources.extend(record.sources.iter().flat_map(|sources| sources.iter()));
+            visit(seq, &with_sources(&record, &sources))
+        };
+        for run in runs {
+            match run {
+                Run::Frame { at, first, count } => {
+                    let frame = self.segments.read(*at)?;
+                    for item in RecordReader::new(&frame.payload, *first, *count) {
+                        let (seq, record) = item?;
+                        visit(seq, record)?;
+                    }
+                }
+                Run::Sealed(file, row) => {
+                    let all = row.first..Seq::new(u64::MAX);
+                    file.events(row, all, &|_| true, &mut self.decoder, &mut |item| match item {
+                        SealedItem::Event(seq, record) => visit(seq, record),
+                        SealedItem::Unreadable(_, error) => Err(error),
+                    })?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn with_sources<'r>(record: &Record<'r>, sources: &'r [Seq]) -> Record<'r, &'r [Seq]> {
+    Record {
+        event_type: record.event_type,
+        time_ms: record.time_ms,
+        ignorable: record.ignorable,
+        surface_op: record.surface_op,
+        sources: record.sources.map(|_| sources),
+        data: record.data,
+    }
+}
+
+fn out_of_order(seq: Seq) -> Error {
+    Error::new(ErrorKind::Corrupt, "seal segments: a session's events are not in order").with_seq(seq)
+}

@@ -1,0 +1,196 @@
+//! The sealed files of a log as its readers hold them. A handle stays good when its file is superseded and deleted.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::io;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::segments::read_full;
+use crate::format::sealed::{
+    ByteSource, Sealed, SealedDecoder, SealedFinding, SealedItem, SealedName, SealedSink, SessionRow,
+};
+use crate::format::{EventType, FrameKind, StoreId};
+use crate::ids::{Position, Seq, SessionKey, WriterEpoch};
+use crate::storage::StorageFile;
+use crate::{Error, Result};
+
+/// A sealed file: events grouped by session, in place of the segments in its name.
+pub struct SealedFile {
+    path: PathBuf,
+    reader: Sealed<FileBytes>,
+}
+
+impl SealedFile {
+    /// Opens a file that has the name `name`.
+    pub(super) fn open(path: PathBuf, name: SealedName, file: Arc<dyn StorageFile>) -> Result<Self> {
+        let failed = |source| Error::io("open sealed file", source).with_path(&path);
+        let bytes = FileBytes { len: file.len().map_err(failed)?, file };
+        let reader = Sealed::open(bytes).map_err(|error| error.with_path(&path))?;
+        if reader.header().name != name {
+            let message = "open store: the sealed file has the name of another";
+            return Err(Error::new(crate::ErrorKind::Corrupt, message).with_path(path));
+        }
+        Ok(Self { path, reader })
+    }
+
+    /// The segments that it stands for.
+    #[must_use]
+    pub fn name(&self) -> SealedName {
+        self.reader.header().name
+    }
+
+    /// Where it lies.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Length in bytes.
+    #[must_use]
+    pub fn file_bytes(&self) -> u64 {
+        self.reader.file_bytes()
+    }
+
+    /// Its sessions; an error in the place of a damaged row.
+    pub fn sessions(&self) -> impl Iterator<Item = Result<SessionRow>> {
+        self.reader.sessions().map(|row| row.map_err(|error| self.at(error)))
+    }
+
+    /// The session with this key, if it has events here.
+    ///
+    /// # Errors
+    /// [`Corrupt`](crate::ErrorKind::Corrupt), [`Io`](crate::ErrorKind::Io).
+    pub fn find(&self, key: SessionKey) -> Result<Option<SessionRow>> {
+        self.reader.find(key).map_err(|error| self.at(error))
+    }
+
+    /// What was kept of a session for its catalog row.
+    ///
+    /// # Errors
+    /// As [`find`](Self::find).
+    pub fn summary(&self, session: &SessionRow) -> Result<Cow<'_, [u8]>> {
+        self.reader.summary(session).map_err(|error| self.at(error))
+    }
+
+    /// Shows the control records, in the order of the log.
+    ///
+    /// # Errors
+    /// As [`find`](Self::find), and those of the visitor.
+    pub fn control(
+        &self,
+        decoder: &mut SealedDecoder,
+        visitor: &mut dyn FnMut(FrameKind, u64, &[u8]) -> Result<()>,
+    ) -> Result<()> {
+        self.reader.control(decoder, visitor).map_err(|error| self.at(error))
+    }
+
+    /// Shows a session's events in `range`; data only of the types that `want` names. Damage is an item.
+    ///
+    /// # Errors
+    /// [`Io`](crate::ErrorKind::Io), and those of the visitor.
+    pub fn events(
+        &self,
+        session: &SessionRow,
+        range: Range<Seq>,
+        want: &dyn Fn(EventType<'_>) -> bool,
+        decoder: &mut SealedDecoder,
+        visitor: &mut dyn FnMut(SealedItem<'_>) -> Result<()>,
+    ) -> Result<()> {
+        self.reader.events(session, range, want, decoder, visitor).map_err(|error| self.at(error))
+    }
+
+    /// Checks every byte; each finding names the events that it costs.
+    ///
+    /// # Errors
+    /// [`Io`](crate::ErrorKind::Io), and those of the visitor.
+    pub fn check(
+        &self,
+        decoder: &mut SealedDecoder,
+        visitor: &mut dyn FnMut(SealedFinding) -> Result<()>,
+    ) -> Result<()> {
+        self.reader.check_all(decoder, visitor)
+    }
+
+    pub(super) fn store_id(&self) -> StoreId {
+        self.reader.header().store_id
+    }
+
+    pub(super) fn epoch(&self) -> WriterEpoch {
+        self.reader.header().epoch
+    }
+
+    pub(super) fn previous_end(&self) -> Option<Position> {
+        self.reader.header().previous_end
+    }
+
+    pub(super) fn covered_to(&self) -> Position {
+        self.reader.covered_to()
+    }
+
+    fn at(&self, error: Error) -> Error {
+        if error.path().is_some() { error } else { error.with_path(&self.path) }
+    }
+}
+
+impl fmt::Debug for SealedFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SealedFile").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+/// A file read by position.
+pub(super) struct FileBytes {
+    file: Arc<dyn StorageFile>,
+    len: u64,
+}
+
+impl ByteSource for FileBytes {
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn bytes(&self, offset: u64, len: usize) -> io::Result<Cow<'_, [u8]>> {
+        if offset.checked_add(len as u64).is_none_or(|end| end > self.len) {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let mut bytes = vec![0; len];
+        if read_full(&*self.file, &mut bytes, offset)? < len {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        Ok(Cow::Owned(bytes))
+    }
+}
+
+/// A file that is being written from its start.
+pub(super) struct FileSink(FileBytes);
+
+impl FileSink {
+    pub(super) fn new(file: Arc<dyn StorageFile>) -> Self {
+        Self(FileBytes { file, len: 0 })
+    }
+
+    /// Makes what was written durable.
+    pub(super) fn sync(&self) -> io::Result<()> {
+        self.0.file.sync_data()
+    }
+}
+
+impl ByteSource for FileSink {
+    fn len(&self) -> u64 {
+        self.0.len
+    }
+
+    fn bytes(&self, offset: u64, len: usize) -> io::Result<Cow<'_, [u8]>> {
+        self.0.bytes(offset, len)
+    }
+}
+
+impl SealedSink for FileSink {
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.0.file.write_all_at(bytes, self.0.len)?;
+        self.0.len += bytes.len() as u64;
+        Ok(())
+    }
+}
