@@ -201,7 +201,7 @@ impl Importer {
         match planned.source.format {
             SourceFormat::Jsonl | SourceFormat::Empty => use_records(&mut Lines::new(file)),
             SourceFormat::JsonlZstd => use_records(&mut ZstdFrames::new(file).map_err(failed)?),
-            SourceFormat::Sqlite => use_records(&mut NoReader),
+            SourceFormat::Sqlite => use_records(&mut NoReader(Some(no_reader()))),
         }
         .map_err(|error| if error.path().is_none() { error.with_path(path) } else { error })
     }
@@ -235,12 +235,16 @@ fn duplicate_id(id: &str, here: &Path, there: &Path) -> Refusal {
 }
 
 /// A database, which no reader here understands.
-struct NoReader;
+struct NoReader(Option<Refusal>);
+
+fn no_reader() -> Refusal {
+    let message = "this is an SQLite database; this build reads JSONL and zstd JSONL only";
+    Refusal::new(RefusalKind::SqliteSchema, "sqlite", message)
+}
 
 impl RecordSource for NoReader {
     fn next_item(&mut self) -> io::Result<Option<Item<'_>>> {
-        let message = "this is an SQLite database; this build reads JSONL and zstd JSONL only";
-        Ok(Some(Item::Fault(Refusal::new(RefusalKind::SqliteSchema, "sqlite", message))))
+        Ok(self.0.take().map(Item::Fault))
     }
 }
 

@@ -72,7 +72,7 @@ impl Judgement {
 pub struct HeaderSnapshot {
     /// The event.
     pub seq: Seq,
-    /// Its `reason` as JSON text, an unknown one cut to a readable length; absent where the event has none.
+    /// Its `reason`, an unknown one cut to a readable length; absent where the event has none.
     pub reason: Option<String>,
 }
 

@@ -135,6 +135,13 @@ fn case_68_sessions_of_colliding_projects_keep_their_own_cwd() {
 }
 
 #[test]
+fn a_database_is_refused_at_once_and_hides_nothing() {
+    let Some(shared) = shared() else { return };
+    let refusal = only(&shared.join("data/sessions.db")).judgement.refusal.unwrap();
+    assert_eq!(refusal.kind.as_str(), "sqlite-schema");
+}
+
+#[test]
 fn case_79_an_append_behind_a_torn_tail_goes_on_without_a_hole() {
     let Some((_dir, path)) = written("79-append-after-torn-tail.py", &[]) else { return };
     let store = memory_store();

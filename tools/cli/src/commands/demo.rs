@@ -12,7 +12,7 @@ use anyhow::{Context as _, ensure};
 use sessionlog::event::json::Value;
 use sessionlog::event::{SessionHeader, SessionState};
 use sessionlog::import::{Importer, JudgeOptions, Lines, judge, judge_session};
-use sessionlog::{AppendOptions, Draft, Seq, Store, VerifyOptions};
+use sessionlog::{AppendOptions, Draft, Request, Seq, Store, VerifyOptions};
 
 use crate::cli::Context;
 use crate::conversation::text_of;
@@ -200,29 +200,12 @@ fn resume(out: &mut Output, store: &Store) -> anyhow::Result<()> {
 fn rebuild(out: &mut Output, store: &Store) -> anyhow::Result<()> {
     step(out, 4, &format!("Any request, any time: {REPLACED_SESSION} was compacted since"))?;
     let session = store.session(REPLACED_SESSION)?;
-    let mut first_turn_end = None;
-    for event in session.events(Seq::new(0)..session.next_seq()?)? {
-        let event = event?;
-        if event.type_name == "turn/end" {
-            first_turn_end.get_or_insert(event.seq);
-        }
-    }
-    let then = first_turn_end.context("the session has no turn")?;
+    let mut events = session.events(Seq::new(0)..session.next_seq()?)?;
+    let first_turn_end =
+        events.find(|event| event.as_ref().map_or(true, |event| event.type_name == "turn/end"));
+    let then = first_turn_end.context("the session has no turn")??.seq;
     let (now, past) = (session.request()?, session.request_at(then)?);
-    // The same from the log alone: the sample up to that event, judged without a store.
-    let sample =
-        SAMPLES.iter().find(|sample| sample.text.contains(REPLACED_SESSION)).context("no such sample")?;
-    let lines = usize::try_from(then.get())? + 2;
-    let prefix: String = sample.text.split_inclusive('\n').take(lines).collect();
-    let judgement = judge(&mut Lines::new(prefix.as_bytes()), &JudgeOptions::default(), &mut |_| Ok(()))?;
-    let state = judgement.state.context("the start of the sample does not load")?;
-    let surface: Vec<u64> = state.surface().iter().map(|&node| u64::from(node)).collect();
-    ensure!(
-        past.surface.iter().map(|seq| seq.get()).eq(surface),
-        "the rebuilt surface differs from the log's"
-    );
-    let same_header = past.header.as_ref() == state.request_header().header();
-    ensure!(past.header.is_some() && same_header, "the rebuilt header differs from the log's");
+    check_against_log(&past, then)?;
 
     let mut table = Table::new([("", Align::Left), ("", Align::Left)]);
     for (name, request) in [(format!("at seq {then}"), &past), ("now".to_owned(), &now)] {
@@ -231,24 +214,37 @@ fn rebuild(out: &mut Output, store: &Store) -> anyhow::Result<()> {
         let messages = human::counted(u64::try_from(request.messages.len())?, "message");
         let reason = request.reason.as_deref().unwrap_or("unknown");
         let seq = request.header_seq.context("a header without a seq")?;
-        table.row([
-            format!("   {name}"),
-            format!("{messages}, {tools} tools, header of seq {seq} ({reason})"),
-        ]);
+        let contents = format!("{messages}, {tools} tools, header of seq {seq} ({reason})");
+        let first = request.messages.first().map(|message| first_text(Value::new(message)));
+        table.row([format!("   {name}"), contents]);
+        table.row([String::new(), human::cut(&first.unwrap_or_default(), REASON_COLUMNS).into_owned()]);
     }
     for replacement in judge_session(&session, &JudgeOptions::default())?.replacements {
         let shadowed = human::counted(u64::try_from(replacement.shadowed.len())?, "message");
-        let (start, end) = (replacement.start, replacement.end);
-        table.row([
-            "   replaced".into(),
-            format!("seq {} stands for {shadowed}, seq {start} to {end}", replacement.seq),
-        ]);
+        let (seq, start, end) = (replacement.seq, replacement.start, replacement.end);
+        let what = format!("seq {seq} stands for {shadowed}, seq {start} to {end}");
+        table.row(["   replaced".into(), what]);
     }
-    let first = past.messages.first().map(|message| first_text(Value::new(message))).unwrap_or_default();
-    table.row(["   then first".into(), human::cut(&first, REASON_COLUMNS).into_owned()]);
-    let first = now.messages.first().map(|message| first_text(Value::new(message))).unwrap_or_default();
-    table.row(["   now first".into(), human::cut(&first, REASON_COLUMNS).into_owned()]);
     table.print(out)?;
+    Ok(())
+}
+
+/// Holds a rebuilt request against the log alone: the sample up to that event, judged without a store.
+fn check_against_log(request: &Request, then: Seq) -> anyhow::Result<()> {
+    let sample =
+        SAMPLES.iter().find(|sample| sample.text.contains(REPLACED_SESSION)).context("no such sample")?;
+    // The header's line, and events from seq 0 on.
+    let lines = usize::try_from(then.get())? + 2;
+    let prefix: String = sample.text.split_inclusive('\n').take(lines).collect();
+    let judgement = judge(&mut Lines::new(prefix.as_bytes()), &JudgeOptions::default(), &mut |_| Ok(()))?;
+    let state = judgement.state.context("the start of the sample does not load")?;
+    let surface = state.surface().iter().map(|&node| Seq::new(u64::from(node)));
+    ensure!(request.surface.iter().copied().eq(surface), "the rebuilt surface differs from the log's");
+    let header = state.request_header().header();
+    ensure!(
+        header.is_some() && request.header.as_ref() == header,
+        "the rebuilt header differs from the log's"
+    );
     Ok(())
 }
 
