@@ -345,7 +345,7 @@ fn importing_and_inspecting_answer_as_the_table_says() {
         let header = r#"{"type":"session","version":0,"id":"s","createdAt":5,"delegationDepth":0}"#;
         let log = [&[header.to_owned()], &good()[..], &[bad.json.clone(), end]].concat();
         std::fs::write(&path, log.join("\n") + "\n").unwrap();
-        let plan = importer.plan(&[path.clone()]);
+        let plan = importer.plan(std::slice::from_ref(&path));
         let store = memory_store();
         let inspected = importer.inspect(&plan.sources[0], &|_| ()).unwrap();
         let imported = importer.import(&store, &plan.sources[0], &|_| ()).unwrap();
