@@ -45,7 +45,6 @@ fn whatever_operation_a_crash_follows_all_that_was_acknowledged_is_found_and_not
     });
     let complaints = [a.1, b.1].concat();
     let shown = complaints.iter().take(10).cloned().collect::<Vec<_>>().join("\n");
-    eprintln!("{} crashes", a.0 + b.0);
     assert!(complaints.is_empty(), "{} of {} crashes:\n{shown}", complaints.len(), a.0 + b.0);
     assert!(a.0 + b.0 >= CRASHES_MIN, "only {} crashes", a.0 + b.0);
 }
