@@ -39,13 +39,7 @@ impl<'a> CreatePayload<'a> {
                 varint::put(out, shared.end.get());
                 varint::put(out, shared.logical_bytes);
                 varint::put(out, u64::from(shared.chain));
-                match shared.title {
-                    None => varint::put(out, 0),
-                    Some(title) => {
-                        varint::put(out, title.len() as u64 + 1);
-                        out.extend_from_slice(title.as_bytes());
-                    }
-                }
+                put_title(out, shared.title);
             }
         }
         out.extend_from_slice(self.header.as_bytes());
@@ -73,14 +67,65 @@ impl<'a> CreatePayload<'a> {
                 end: Seq::new(end),
                 logical_bytes: varint::take(rest)?,
                 chain: u32::try_from(varint::take(rest)?).ok()?,
-                title: match varint::take(rest)? {
-                    0 => None,
-                    length => Some(take_text(rest, length - 1)?),
-                },
+                title: take_title(rest)?,
             })
         };
         let header = std::str::from_utf8(rest).ok()?;
         Some(Self { shared, header })
+    }
+}
+
+/// What a sealed file keeps of a session's events up to its last one there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SummaryPayload<'a> {
+    /// Time of the last event, in milliseconds since the Unix epoch.
+    pub last_time: Option<i64>,
+    /// A turn is open.
+    pub open_turn: bool,
+    /// Size of the events as unpacked JSON lines, in bytes.
+    pub logical_bytes: u64,
+    /// Chained checksum over them.
+    pub chain: u32,
+    /// The title in force.
+    pub title: Option<&'a str>,
+}
+
+impl<'a> SummaryPayload<'a> {
+    /// Appends the payload.
+    // Format: section 8.4.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        out.push(u8::from(self.open_turn) | u8::from(self.last_time.is_some()) << 1);
+        if let Some(time) = self.last_time {
+            varint::put_signed(out, time);
+        }
+        varint::put(out, self.logical_bytes);
+        varint::put(out, u64::from(self.chain));
+        put_title(out, self.title);
+    }
+
+    /// Reads a payload.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Corrupt`] if `payload` is not what [`encode`](Self::encode) writes.
+    pub fn decode(payload: &'a [u8]) -> Result<Self> {
+        let mut rest = payload;
+        let read = Self::take(&mut rest).filter(|_| rest.is_empty());
+        read.ok_or_else(|| Error::new(ErrorKind::Corrupt, "read session summary: malformed payload"))
+    }
+
+    fn take(rest: &mut &'a [u8]) -> Option<Self> {
+        let (&flags, after) = rest.split_first()?;
+        *rest = after;
+        let last_time = if flags & 2 == 0 { None } else { Some(varint::take_signed(rest)?) };
+        Some(Self {
+            last_time,
+            open_turn: flags & 1 == 1,
+            logical_bytes: varint::take(rest)?,
+            chain: u32::try_from(varint::take(rest)?).ok()?,
+            title: take_title(rest)?,
+        })
+        .filter(|_| flags < 4)
     }
 }
 
@@ -107,6 +152,23 @@ pub fn decode_vocabulary(mut payload: &[u8]) -> Result<Vec<&str>> {
         );
     }
     Ok(names)
+}
+
+fn put_title(out: &mut Vec<u8>, title: Option<&str>) {
+    match title {
+        None => varint::put(out, 0),
+        Some(title) => {
+            varint::put(out, title.len() as u64 + 1);
+            out.extend_from_slice(title.as_bytes());
+        }
+    }
+}
+
+fn take_title<'a>(rest: &mut &'a [u8]) -> Option<Option<&'a str>> {
+    match varint::take(rest)? {
+        0 => Some(None),
+        length => take_text(rest, length - 1).map(Some),
+    }
 }
 
 fn take_text<'a>(rest: &mut &'a [u8], length: u64) -> Option<&'a str> {
@@ -144,6 +206,20 @@ mod tests {
                     .all(|n| CreatePayload::decode(&out[..n]).is_err_and(|e| e.kind() == ErrorKind::Corrupt)
                         || CreatePayload::decode(&out[..n]).is_ok_and(|c| c != fork))
             );
+        }
+    }
+
+    #[test]
+    fn summaries_round_trip_and_refuse_what_is_cut() {
+        for (title, last_time) in [(None, None), (Some("t"), Some(-5)), (Some(""), Some(1 << 40))] {
+            let summary =
+                SummaryPayload { last_time, open_turn: title.is_some(), logical_bytes: 300, chain: 7, title };
+            let mut out = Vec::new();
+            summary.encode(&mut out);
+            assert_eq!(SummaryPayload::decode(&out).unwrap(), summary);
+            assert!((0..out.len()).all(|n| SummaryPayload::decode(&out[..n]).is_err()));
+            out.push(0);
+            assert!(SummaryPayload::decode(&out).is_err());
         }
     }
 

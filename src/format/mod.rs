@@ -16,7 +16,7 @@ mod version;
 
 use checksum::Crc32;
 pub use checksum::crc32;
-pub use control::{CreatePayload, SharedPrefix, decode_vocabulary, encode_vocabulary};
+pub use control::{CreatePayload, SharedPrefix, SummaryPayload, decode_vocabulary, encode_vocabulary};
 pub use frame::{FrameHeader, FrameKind, FramePlace, padding_bytes, seal_frames};
 pub use record::{EventType, Record, RecordReader, RecordWriter, Sources, SurfaceOp};
 pub use segment::{PreviousEnd, SegmentHeader, StoreId, parse_segment_name, segment_file_name};

@@ -327,6 +327,10 @@ impl Committer {
         self.writer.lock().newest_segment()
     }
 
+    pub(super) fn is_newest_empty(&self) -> bool {
+        self.writer.lock().is_newest_empty()
+    }
+
     /// Ends the active segment and begins the next one; answers its id.
     pub(super) fn rotate(&self) -> Result<SegmentId> {
         let mut writer = self.writer.lock();

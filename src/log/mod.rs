@@ -224,6 +224,12 @@ impl Log {
         self.committer.metrics()
     }
 
+    /// Whether nothing was written since the newest segment was begun.
+    #[must_use]
+    pub fn is_newest_empty(&self) -> bool {
+        self.committer.is_newest_empty()
+    }
+
     /// The store that the log belongs to.
     #[must_use]
     pub const fn store_id(&self) -> StoreId {

@@ -101,6 +101,15 @@ impl SealedFile {
         self.reader.events(session, range, want, decoder, visitor).map_err(|error| self.at(error))
     }
 
+    /// Where the unit that holds `seq` ends: events up to there are decoded together.
+    ///
+    /// # Errors
+    /// As [`find`](Self::find).
+    pub fn unit_end(&self, session: &SessionRow, seq: Seq) -> Result<Seq> {
+        let unit = self.reader.unit_of(session, seq).map_err(|error| self.at(error))?;
+        Ok(unit.map_or_else(|| seq.next(), |unit| Seq::new(unit.first.get() + u64::from(unit.count))))
+    }
+
     /// Checks every byte; each finding names the events that it costs.
     ///
     /// # Errors

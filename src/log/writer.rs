@@ -322,10 +322,15 @@ impl Writer {
         self.end().segment
     }
 
+    /// Whether the active segment holds no frame.
+    pub(super) fn is_newest_empty(&self) -> bool {
+        self.active.as_ref().is_some_and(|active| active.written == HEADER_BYTES)
+    }
+
     /// Ends the active segment, if it holds anything, and has a fresh one active.
     pub(super) fn rotate(&mut self) -> Result<SegmentId> {
         self.unless_failed(|writer| {
-            if writer.active.as_ref().is_some_and(|active| active.written == HEADER_BYTES) {
+            if writer.is_newest_empty() {
                 return Ok(());
             }
             if writer.active.is_some() {

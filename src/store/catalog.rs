@@ -12,17 +12,27 @@ use super::records::events_of;
 use super::session::{Entry, EntryState};
 use super::summary::Summary;
 use crate::event::{SessionHeader, Vocabulary, parse_header_line};
+use crate::format::sealed::{SealedDecoder, SessionRow};
 use crate::format::{CreatePayload, FrameHeader, FrameKind, SharedPrefix, decode_vocabulary};
 use crate::ids::{Position, Seq, SessionKey};
-use crate::log::{Damage, Visitor};
+use crate::log::{Damage, SealedFile, Visitor};
 use crate::{Error, ErrorKind, Result};
 
-/// A run of consecutive events in one frame.
-#[derive(Debug, Clone, Copy)]
+/// A run of consecutive events in one place.
+#[derive(Debug, Clone)]
 pub(super) struct Run {
     pub(super) first: Seq,
     pub(super) count: u32,
-    pub(super) at: Position,
+    pub(super) at: Place,
+}
+
+/// Where a run lies.
+#[derive(Debug, Clone)]
+pub(super) enum Place {
+    /// In one frame of a raw segment.
+    Frame(Position),
+    /// In a sealed file.
+    Sealed(Arc<SealedFile>, SessionRow),
 }
 
 impl Run {
@@ -36,6 +46,8 @@ impl Run {
 pub(super) struct Shared {
     pub(super) owner: Arc<Entry>,
     pub(super) end: Seq,
+    /// Summary of the shared events.
+    pub(super) base: Summary,
 }
 
 /// What the log holds of one session.
@@ -68,18 +80,37 @@ impl Row {
     }
 }
 
+impl Row {
+    /// Takes in that a sealed file holds a run: it stands for all runs inside it.
+    fn take_sealed(&mut self, run: Run, summary: Summary) {
+        let next = Seq::new(self.next_seq);
+        if run.first > next {
+            self.damaged.push((next, run.first));
+        }
+        if run.end() > next {
+            self.next_seq = run.end().get();
+            self.summary = summary;
+        }
+        self.runs.retain(|inner| inner.first < run.first || inner.end() > run.end());
+        let place = self.runs.partition_point(|other| other.first < run.first);
+        self.runs.insert(place, run);
+    }
+}
+
 /// All sessions of a store.
 #[derive(Debug, Default)]
 pub(super) struct Catalog {
     pub(super) by_id: HashMap<String, Arc<Entry>>,
     pub(super) by_key: HashMap<SessionKey, Arc<Entry>>,
     /// Rows of keys whose create frame has not come.
-    staged: HashMap<SessionKey, Row>,
-    highest_key: u64,
+    pub(super) staged: HashMap<SessionKey, Row>,
+    pub(super) highest_key: u64,
     pub(super) vocabulary: Vocabulary,
     /// Damage found while scanning, as the log reported it.
     pub(super) damage: Vec<Damage>,
     pub(super) frames: u64,
+    /// The sealed files that count.
+    pub(super) sealed: Vec<Arc<SealedFile>>,
 }
 
 impl Catalog {
@@ -137,21 +168,27 @@ impl Catalog {
     fn with_row(&mut self, key: SessionKey, change: impl FnOnce(&mut Row)) {
         self.highest_key = self.highest_key.max(key.get());
         match self.by_key.get(&key) {
-            Some(entry) => change(&mut entry.state.lock().row),
+            Some(entry) => {
+                let mut state = entry.state.lock();
+                // What is written by now comes before what the log shows next.
+                state.absorb();
+                change(&mut state.row);
+            }
             None => change(self.staged.entry(key).or_default()),
         }
     }
 
     fn take_events(&mut self, at: Position, header: &FrameHeader, payload: &[u8]) -> Result<()> {
-        let run = Run { first: Seq::new(header.tag), count: header.count, at };
+        let run = Run { first: Seq::new(header.tag), count: header.count, at: Place::Frame(at) };
+        let (first, end) = (run.first, run.end());
         let mut outcome = Ok(());
         self.with_row(SessionKey::new(header.subject), |row| {
             row.take_run(run);
-            for event in events_of(payload, run.first, run.count) {
+            for event in events_of(payload, first, header.count) {
                 match event {
                     Ok(event) => row.summary.apply(&event),
                     Err(error) => {
-                        row.damaged.push((run.first, run.end()));
+                        row.damaged.push((first, end));
                         outcome = Err(error);
                         break;
                     }
@@ -189,18 +226,20 @@ impl Catalog {
         row.summary.chain = shared.chain;
         row.summary.title = shared.title.map(Arc::from);
         row.next_seq = row.next_seq.max(shared.end.get());
-        Ok(Shared { owner, end: shared.end })
+        Ok(Shared { owner, end: shared.end, base: row.summary.clone() })
     }
 }
 
-impl Visitor for Catalog {
-    fn frame(&mut self, at: Position, header: &FrameHeader, payload: &[u8]) -> Result<()> {
-        self.frames += 1;
-        match header.kind {
-            FrameKind::EVENTS => self.take_events(at, header, payload),
-            FrameKind::CREATE => self.take_create(SessionKey::new(header.subject), payload),
+impl Catalog {
+    /// Takes in a control frame; one that is known already changes nothing.
+    fn take_control(&mut self, kind: FrameKind, subject: u64, payload: &[u8]) -> Result<()> {
+        let key = SessionKey::new(subject);
+        match kind {
+            FrameKind::CREATE if self.by_key.contains_key(&key) => Ok(()),
+            FrameKind::CREATE => self.take_create(key, payload),
             FrameKind::REMOVE => {
-                if let Some(entry) = self.by_key.get(&SessionKey::new(header.subject)).cloned() {
+                self.highest_key = self.highest_key.max(subject);
+                if let Some(entry) = self.by_key.get(&key).cloned() {
                     entry.state.lock().removed = true;
                     self.forget(&entry);
                 }
@@ -214,6 +253,39 @@ impl Visitor for Catalog {
             }
             _ => Ok(()),
         }
+    }
+
+    fn take_sealed_session(&mut self, file: &Arc<SealedFile>, row: SessionRow) -> Result<()> {
+        let summary = Summary::decode(&file.summary(&row)?)?;
+        let run = Run { first: row.first, count: row.count, at: Place::Sealed(Arc::clone(file), row) };
+        self.with_row(row.key, |known| known.take_sealed(run, summary));
+        Ok(())
+    }
+}
+
+impl Visitor for Catalog {
+    fn frame(&mut self, at: Position, header: &FrameHeader, payload: &[u8]) -> Result<()> {
+        self.frames += 1;
+        match header.kind {
+            FrameKind::EVENTS => self.take_events(at, header, payload),
+            kind => self.take_control(kind, header.subject, payload),
+        }
+    }
+
+    fn sealed(&mut self, file: &Arc<SealedFile>) -> Result<()> {
+        let mut decoder = SealedDecoder::new()?;
+        file.control(&mut decoder, &mut |kind, subject, payload| self.take_control(kind, subject, payload))?;
+        for row in file.sessions() {
+            // A damaged row costs its session's events in this file, and verify tells; it hides no other session.
+            if let Err(error) = row.and_then(|row| self.take_sealed_session(file, row))
+                && error.kind() != ErrorKind::Corrupt
+            {
+                return Err(error);
+            }
+        }
+        self.sealed.retain(|other| !file.name().supersedes(&other.name()));
+        self.sealed.push(Arc::clone(file));
+        Ok(())
     }
 
     fn damage(&mut self, damage: &Damage) {

@@ -1,5 +1,6 @@
 //! What all handles of one store share.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -10,9 +11,10 @@ use super::options::{Clock, StoreOptions};
 use super::store::Store;
 use crate::event::Vocabulary;
 use crate::format::parse_segment_name;
+use crate::format::sealed::{SealedDecoder, SealedName};
 use crate::ids::Position;
-use crate::log::{Frame, Log, LogOptions, LogReader};
-use crate::storage::Storage;
+use crate::log::{Frame, Log, LogOptions, LogReader, Refreshed};
+use crate::storage::{self, Storage};
 use crate::{Error, ErrorKind, Result};
 
 /// The shared part of a [`Store`].
@@ -23,6 +25,8 @@ pub(super) struct Inner {
     /// The catalog's vocabulary, for appends that must not wait for the catalog.
     pub(super) vocabulary: RwLock<Arc<Vocabulary>>,
     clock: Clock,
+    /// Decoders of sealed files that nobody uses now.
+    decoders: Mutex<Vec<SealedDecoder>>,
 }
 
 /// How this process uses the log.
@@ -52,7 +56,14 @@ impl Store {
 
     fn assemble(storage: Arc<dyn Storage>, log: Access, catalog: Catalog, clock: Clock) -> Self {
         let vocabulary = RwLock::new(Arc::new(catalog.vocabulary.clone()));
-        let inner = Inner { storage, log, catalog: Mutex::new(catalog), vocabulary, clock };
+        let inner = Inner {
+            storage,
+            log,
+            catalog: Mutex::new(catalog),
+            vocabulary,
+            clock,
+            decoders: Mutex::default(),
+        };
         Self { inner: Arc::new(inner), cancel: None }
     }
 }
@@ -76,6 +87,29 @@ impl Inner {
         }
     }
 
+    /// Lends a decoder for sealed files.
+    pub(super) fn with_decoder<T>(&self, decode: impl FnOnce(&mut SealedDecoder) -> Result<T>) -> Result<T> {
+        let idle = self.decoders.lock().pop();
+        let mut decoder = idle.map_or_else(SealedDecoder::new, Ok)?;
+        let result = decode(&mut decoder);
+        self.decoders.lock().push(decoder);
+        result
+    }
+
+    /// Takes in what a writer in another process has changed. A store open for writing is always up to date.
+    pub(super) fn refresh(&self) -> Result<()> {
+        let Access::Read(reader) = &self.log else { return Ok(()) };
+        let mut catalog = self.catalog.lock();
+        let mut reader = reader.write();
+        if reader.refresh(&mut *catalog)? == Refreshed::Superseded {
+            let mut afresh = Catalog::default();
+            *reader = LogReader::open(Arc::clone(&self.storage), &mut afresh)?;
+            catalog.replace(afresh);
+        }
+        *self.vocabulary.write() = Arc::new(catalog.vocabulary.clone());
+        Ok(())
+    }
+
     /// How far the log is durable. A reader sees nothing that it would have to tell apart.
     pub(super) fn synced_through(&self) -> Position {
         match &self.log {
@@ -90,10 +124,22 @@ impl Inner {
         if name.is_empty() { directory.to_owned() } else { directory.join(name) }
     }
 
-    /// Number of segment files.
+    /// Number of segment files, sealed ones included.
     pub(super) fn segments(&self) -> Result<u64> {
-        let names = self.storage.list().map_err(|source| Error::io("list store", source))?;
-        Ok(names.iter().filter(|name| parse_segment_name(name).is_some()).count() as u64)
+        Ok(self.data_files()?.len() as u64)
+    }
+
+    /// Bytes of the segment files.
+    pub(super) fn stored_bytes(&self) -> Result<u64> {
+        let bytes = |name: String| self.storage.open(&name, storage::Access::Read)?.len();
+        let sum = self.data_files()?.into_iter().map(bytes).sum::<io::Result<u64>>();
+        sum.map_err(|source| Error::io("measure store", source))
+    }
+
+    fn data_files(&self) -> Result<Vec<String>> {
+        let mut names = self.storage.list().map_err(|source| Error::io("list store", source))?;
+        names.retain(|name| parse_segment_name(name).is_some() || SealedName::parse(name).is_some());
+        Ok(names)
     }
 
     pub(super) fn vocabulary(&self) -> Arc<Vocabulary> {

@@ -5,11 +5,10 @@
 
 use std::ops::Range;
 
-use super::catalog::Run;
 use super::headers::reason_text;
-use super::records::events_of;
-use super::session::{Entry, EntryState, Live, Session};
-use crate::event::{Candidate, CanonicalHeader, Event, Origin, Provenance, RefusalKind, SessionState, admit};
+use super::runs::Events;
+use super::session::{EntryState, Live, Session};
+use crate::event::{Candidate, CanonicalHeader, Event, Origin, Provenance, SessionState, admit};
 use crate::ids::Seq;
 use crate::projection::{Projection, State, derived_message};
 use crate::{Error, ErrorKind, Result};
@@ -36,11 +35,7 @@ impl Session {
     ///
     /// [`ErrorKind::Corrupt`] at the first event whose bytes are damaged; what `each` returns.
     pub fn for_each(&self, range: Range<Seq>, each: &mut dyn FnMut(Event<'_>) -> Result<()>) -> Result<()> {
-        let mut state = self.lock()?;
-        state.settle()?;
-        let runs = self.runs(&mut state, &range)?;
-        drop(state);
-        self.read_runs(&runs, &range, each)
+        self.read_range(range, each)
     }
 
     /// The events whose seqs are in `range`, one frame in memory at a time. A range beyond the end is cut.
@@ -49,11 +44,7 @@ impl Session {
     ///
     /// As [`for_each`](Self::for_each); the iterator goes on behind a damaged frame.
     pub fn events(&self, range: Range<Seq>) -> Result<Events> {
-        let mut state = self.lock()?;
-        state.settle()?;
-        let runs = self.runs(&mut state, &range)?;
-        drop(state);
-        Ok(Events { session: self.clone(), runs: runs.into_iter(), range, frame: Vec::new().into_iter() })
+        Events::new(self, range)
     }
 
     /// One event.
@@ -74,10 +65,15 @@ impl Session {
     ///
     /// [`ErrorKind::Corrupt`] if an event cannot be read or does not pass the gate.
     pub fn with_state<T>(&self, read: impl FnOnce(&State) -> T) -> Result<T> {
-        let mut state = self.lock()?;
-        state.settle()?;
-        self.fold(&mut state)?;
-        Ok(read(&live(&state)?.state))
+        let mut read = Some(read);
+        self.again_if_moved(&mut || {
+            let mut state = self.lock()?;
+            state.settle()?;
+            self.fold(&mut state)?;
+            let live = live(&state)?;
+            Ok(read.take().map(|read| read(&live.state)))
+        })?
+        .ok_or_else(no_state)
     }
 
     /// The surface: the ordered seqs whose messages the model sees (spec section 5).
@@ -143,12 +139,14 @@ impl Session {
     ///
     /// As [`with_state`](Self::with_state).
     pub fn state_at(&self, seq: Seq) -> Result<State> {
-        let mut state = self.lock()?;
-        state.settle()?;
-        let end = Seq::new(state.row.next_seq.min(seq.get().saturating_add(1)));
-        let mut folded = Live { state: State::new(self.id()) };
-        self.fold_to(&mut state, &mut folded, end)?;
-        Ok(folded.state)
+        self.again_if_moved(&mut || {
+            let mut state = self.lock()?;
+            state.settle()?;
+            let end = Seq::new(state.row.next_seq.min(seq.get().saturating_add(1)));
+            let mut folded = Live { state: State::new(self.id()) };
+            self.fold_to(&state, &mut folded, end)?;
+            Ok(folded.state)
+        })
     }
 
     /// The derived messages of `nodes`, in that order, each as JSON (spec section 5).
@@ -164,7 +162,7 @@ impl Session {
         // One walk over the frames that hold wanted events, whatever the surface order.
         while let Some(&(first, _)) = wanted.peek() {
             let mut stop = first.next();
-            self.visit_frame(first, &mut |event| {
+            self.read_beside(first, &mut |event| {
                 stop = event.seq.next();
                 while let Some((_, place)) = wanted.next_if(|(seq, _)| *seq == event.seq) {
                     messages[place] = derived_message(&event.type_name, event.value())
@@ -189,7 +187,7 @@ impl Session {
         Ok(())
     }
 
-    fn fold_to(&self, state: &mut EntryState, live: &mut Live, end: Seq) -> Result<()> {
+    fn fold_to(&self, state: &EntryState, live: &mut Live, end: Seq) -> Result<()> {
         let vocabulary = self.store.vocabulary();
         let from = live.state.next_seq();
         self.read_locked(state, from..end, &mut |event| {
@@ -205,141 +203,6 @@ impl Session {
             live.state.apply(&admitted);
             Ok(())
         })
-    }
-
-    pub(super) fn read_locked(
-        &self,
-        state: &mut EntryState,
-        range: Range<Seq>,
-        each: &mut dyn FnMut(Event<'_>) -> Result<()>,
-    ) -> Result<()> {
-        let runs = self.runs(state, &range)?;
-        self.read_runs(&runs, &range, each)
-    }
-
-    /// The frames that hold `range`, inherited ones first.
-    ///
-    /// # Errors
-    ///
-    /// [`ErrorKind::Corrupt`] if a seq of the range lies in no frame, or in two.
-    pub(super) fn runs(&self, state: &mut EntryState, range: &Range<Seq>) -> Result<Vec<Run>> {
-        let end = range.end.min(Seq::new(state.row.next_seq));
-        if range.start >= end {
-            return Ok(Vec::new());
-        }
-        let mut runs = Vec::new();
-        Self::inherited_runs(&self.entry, &(range.start..end), &mut runs);
-        runs.extend(overlapping(&state.row.runs, &(range.start..end)));
-        self.check_contiguous(&runs, &(range.start..end))?;
-        Ok(runs)
-    }
-
-    fn inherited_runs(entry: &Entry, range: &Range<Seq>, runs: &mut Vec<Run>) {
-        // Walk up the chain of owners, then collect from the oldest down.
-        let mut chain = Vec::new();
-        let mut shared = entry.shared.as_ref();
-        let mut end = range.end;
-        while let Some(link) = shared {
-            end = end.min(link.end);
-            chain.push((&link.owner, end));
-            shared = link.owner.shared.as_ref();
-        }
-        for (owner, end) in chain.into_iter().rev().filter(|(_, end)| range.start < *end) {
-            let state = owner.state.lock();
-            runs.extend(overlapping(&state.row.runs, &(range.start..end)).map(|run| clipped(run, end)));
-        }
-    }
-
-    /// Every seq of the range lies in exactly one frame (invariant 4).
-    fn check_contiguous(&self, runs: &[Run], range: &Range<Seq>) -> Result<()> {
-        let corrupt = |refusal, seq, what: &str| {
-            let message = format!("read session {}: {what}; run verify", self.id());
-            Err(Error::new(ErrorKind::Corrupt, message).with_refusal(refusal).with_seq(seq))
-        };
-        let mut next = range.start;
-        for run in runs {
-            if run.first > next {
-                break;
-            }
-            if run.first < next && next > range.start {
-                return corrupt(RefusalKind::SeqFork, run.first, "events are stored twice");
-            }
-            next = run.end();
-        }
-        if next < range.end {
-            return corrupt(RefusalKind::SeqGap, next, "events are damaged or missing");
-        }
-        Ok(())
-    }
-
-    fn read_runs(
-        &self,
-        runs: &[Run],
-        range: &Range<Seq>,
-        each: &mut dyn FnMut(Event<'_>) -> Result<()>,
-    ) -> Result<()> {
-        runs.iter().try_for_each(|run| self.read_run(run, range, each))
-    }
-
-    fn read_run(
-        &self,
-        run: &Run,
-        range: &Range<Seq>,
-        each: &mut dyn FnMut(Event<'_>) -> Result<()>,
-    ) -> Result<()> {
-        self.check_cancelled()?;
-        let frame = self.store.read_frame(run.at).map_err(|error| error.with_seq(run.first))?;
-        for event in events_of(&frame.payload, run.first, frame.header.count) {
-            let event = event?;
-            if event.seq >= range.end.min(run.end()) {
-                break;
-            }
-            if event.seq >= range.start {
-                each(event)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Calls `each` with the events of the frame that holds `seq`, from `seq` on.
-    fn visit_frame(&self, seq: Seq, each: &mut dyn FnMut(Event<'_>) -> Result<()>) -> Result<()> {
-        let mut state = self.lock()?;
-        state.settle()?;
-        let runs = self.runs(&mut state, &(seq..seq.next()))?;
-        drop(state);
-        let Some(run) = runs.last() else { return Ok(()) };
-        self.read_run(run, &(seq..run.end()), each)
-    }
-}
-
-/// Iterator over stored events; see [`Session::events`].
-#[derive(Debug)]
-pub struct Events {
-    session: Session,
-    runs: std::vec::IntoIter<Run>,
-    range: Range<Seq>,
-    frame: std::vec::IntoIter<Event<'static>>,
-}
-
-impl Iterator for Events {
-    type Item = Result<Event<'static>>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        loop {
-            if let Some(event) = self.frame.next() {
-                return Some(Ok(event));
-            }
-            let run = self.runs.next()?;
-            let mut events = Vec::new();
-            let read = self.session.read_run(&run, &self.range, &mut |event| {
-                events.push(event.into_owned());
-                Ok(())
-            });
-            self.frame = events.into_iter();
-            if let Err(error) = read {
-                return Some(Err(error));
-            }
-        }
     }
 }
 
@@ -357,22 +220,13 @@ pub(super) fn stored_candidate(event: Event<'_>) -> Candidate<'_> {
 }
 
 fn live(state: &EntryState) -> Result<&Live> {
-    state.live.as_ref().ok_or_else(|| Error::new(ErrorKind::Closed, "read session: no state"))
+    state.live.as_ref().ok_or_else(no_state)
+}
+
+fn no_state() -> Error {
+    Error::new(ErrorKind::Closed, "read session: no state")
 }
 
 fn surface_of(state: &State) -> Vec<Seq> {
     state.visible().nodes().iter().map(|&node| Seq::new(u64::from(node))).collect()
-}
-
-/// The runs that hold a seq of `range`; runs are in seq order.
-fn overlapping<'r>(runs: &'r [Run], range: &Range<Seq>) -> impl Iterator<Item = Run> + use<'r> {
-    let from = runs.partition_point(|run| run.end() <= range.start);
-    let to = runs.partition_point(|run| run.first < range.end);
-    runs[from..to.max(from)].iter().copied()
-}
-
-/// The run without events at or after `end`.
-fn clipped(run: Run, end: Seq) -> Run {
-    let count = end.get().saturating_sub(run.first.get()).min(u64::from(run.count));
-    Run { count: u32::try_from(count).unwrap_or(run.count), ..run }
 }

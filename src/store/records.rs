@@ -141,7 +141,8 @@ impl Encoder {
 
 /// The events of one frame, in order.
 pub(super) fn events_of(payload: &[u8], first: Seq, count: u32) -> impl Iterator<Item = Result<Event<'_>>> {
-    RecordReader::new(payload, first, count).map(|item| item.and_then(|(seq, record)| event_of(seq, &record)))
+    RecordReader::new(payload, first, count)
+        .map(|item| item.and_then(|(seq, record)| read_event(seq, &record)))
 }
 
 fn record_of<'e>(event: &'e Event<'_>) -> Record<'e, &'e [Seq]> {
@@ -162,7 +163,17 @@ fn record_of<'e>(event: &'e Event<'_>) -> Record<'e, &'e [Seq]> {
     }
 }
 
-fn event_of<'p>(seq: Seq, record: &Record<'p>) -> Result<Event<'p>> {
+/// A stored record as an event.
+pub(super) fn read_event<'p>(seq: Seq, record: &Record<'p>) -> Result<Event<'p>> {
+    event_of(seq, record, record.sources.map(|sources| Cow::Owned(sources.iter().collect())))
+}
+
+/// A record as an event, its sources as a list.
+pub(super) fn event_of<'p, S>(
+    seq: Seq,
+    record: &Record<'p, S>,
+    sources: Option<Cow<'p, [Seq]>>,
+) -> Result<Event<'p>> {
     let type_name = match record.event_type {
         EventType::Name(name) => name,
         EventType::Code(code) => u16::try_from(code).ok().and_then(name_of).ok_or_else(|| {
@@ -180,7 +191,7 @@ fn event_of<'p>(seq: Seq, record: &Record<'p>) -> Result<Event<'p>> {
             format::SurfaceOp::Append => Some(SurfaceOp::Append),
             format::SurfaceOp::Replace { start, end } => Some(SurfaceOp::Replace { start, end }),
         },
-        sources: record.sources.map(|sources| Cow::Owned(sources.iter().collect())),
+        sources,
         ignorable: record.ignorable,
     })
 }

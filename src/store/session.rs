@@ -9,7 +9,7 @@ use std::sync::{Arc, Weak};
 use parking_lot::{Mutex, MutexGuard};
 
 use super::cancel::Cancel;
-use super::catalog::{Row, Run, Shared};
+use super::catalog::{Place, Row, Run, Shared};
 use super::inner::Inner;
 use super::records::EncodedRun;
 use super::store::Store;
@@ -263,7 +263,7 @@ impl EntryState {
         self.undurable.push_back((committed.end, Seq::new(self.row.next_seq)));
         for run in pending.runs {
             let at = Position { segment: committed.at.segment, offset: committed.at.offset + run.offset };
-            self.row.take_run(Run { first: run.first, count: run.count, at });
+            self.row.take_run(Run { first: run.first, count: run.count, at: Place::Frame(at) });
         }
         self.row.summary = pending.summary;
     }

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 
 use super::append::{AppendOptions, Appended, Draft};
 use super::cancel::Cancel;
-use super::catalog::{Catalog, Shared};
+use super::catalog::Shared;
 use super::inner::{Access, Inner};
 use super::options::StoreOptions;
 use super::session::{Entry, EntryState, Revision, Session};
@@ -16,7 +16,7 @@ use crate::event::json::JsonString;
 use crate::event::{Origin, SessionHeader, Vocabulary};
 use crate::format::{FrameKind, encode_vocabulary};
 use crate::ids::Seq;
-use crate::log::{Batch, Durability, FrameDraft, LogMetrics, LogReader, Refreshed};
+use crate::log::{Batch, Durability, FrameDraft, LogMetrics};
 use crate::{Error, ErrorKind, Result};
 
 /// A store of sessions. Handles are cheap to clone and share everything; any number of threads may use them.
@@ -156,7 +156,11 @@ impl Store {
         header.seed_length = Some(end.get());
         header.validate().map_err(Error::from)?;
         let (summary, ends_with_seed) = parent.summary_at(end)?;
-        let shared = (end.get() > 0).then_some(Shared { owner: Arc::clone(&parent.entry), end });
+        let shared = (end.get() > 0).then_some(Shared {
+            owner: Arc::clone(&parent.entry),
+            end,
+            base: summary.clone(),
+        });
         let mut state = EntryState::default();
         state.row.next_seq = end.get();
         state.row.summary = summary;
@@ -270,7 +274,8 @@ impl Store {
     ///
     /// [`ErrorKind::Io`], [`ErrorKind::Closed`].
     pub fn maintain(&self) -> Result<()> {
-        self.inner.writer()?.maintain()
+        self.inner.writer()?.maintain()?;
+        self.seal_ended()
     }
 
     /// Counters of the commit queue.
@@ -288,16 +293,7 @@ impl Store {
     ///
     /// As [`open_read_only`](Self::open_read_only).
     pub fn refresh(&self) -> Result<()> {
-        let Access::Read(reader) = &self.inner.log else { return Ok(()) };
-        let mut catalog = self.inner.catalog.lock();
-        let mut reader = reader.write();
-        if reader.refresh(&mut *catalog)? == Refreshed::Superseded {
-            let mut afresh = Catalog::default();
-            *reader = LogReader::open(Arc::clone(&self.inner.storage), &mut afresh)?;
-            catalog.replace(afresh);
-        }
-        *self.inner.vocabulary.write() = Arc::new(catalog.vocabulary.clone());
-        Ok(())
+        self.inner.refresh()
     }
 
     /// Writes and syncs what is queued and closes the log. Later calls on any handle answer [`ErrorKind::Closed`].

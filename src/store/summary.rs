@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use crate::Result;
 use crate::event::json::{Kind, Value};
 use crate::event::{Event, SurfaceOp};
-use crate::format::crc32;
+use crate::format::{SummaryPayload, crc32};
 
 /// The running summary of a session's events, taken in one by one.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -33,6 +34,25 @@ impl Summary {
         }
         self.logical_bytes += json_line_bytes(event);
         self.chain = chained(self.chain, event);
+    }
+}
+
+impl Summary {
+    /// The bytes that a sealed file keeps.
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        let (last_time, open_turn) = (self.last_time, self.open_turn);
+        let (logical_bytes, chain) = (self.logical_bytes, self.chain);
+        SummaryPayload { last_time, open_turn, logical_bytes, chain, title: self.title.as_deref() }
+            .encode(&mut out);
+        out
+    }
+
+    /// Reads what [`encode`](Self::encode) wrote.
+    pub(super) fn decode(bytes: &[u8]) -> Result<Self> {
+        let SummaryPayload { last_time, open_turn, logical_bytes, chain, title } =
+            SummaryPayload::decode(bytes)?;
+        Ok(Self { last_time, title: title.map(Arc::from), open_turn, logical_bytes, chain })
     }
 }
 

@@ -77,6 +77,7 @@ impl Store {
             report.frames = catalog.frames;
             report.findings.extend(catalog.damage.iter().map(|damage| self.damage_finding(&catalog, damage)));
         }
+        self.check_sealed(&fresh, &mut report)?;
         let sessions = fresh.list()?;
         for (done, info) in sessions.iter().enumerate() {
             self.check_cancelled()?;
@@ -96,6 +97,32 @@ impl Store {
             }
         }
         Ok(report)
+    }
+
+    /// Every byte of the sealed files.
+    fn check_sealed(&self, fresh: &Self, report: &mut VerifyReport) -> Result<()> {
+        let files = fresh.inner.catalog.lock().sealed.clone();
+        for file in files {
+            self.check_cancelled()?;
+            let findings = &mut report.findings;
+            fresh.inner.with_decoder(|decoder| {
+                file.check(decoder, &mut |finding| {
+                    let key = finding.lost.as_ref().map(|(key, _)| *key);
+                    let entry = key.and_then(|key| fresh.inner.catalog.lock().by_key.get(&key).cloned());
+                    findings.push(Finding {
+                        path: file.path().to_owned(),
+                        offset: finding.error.offset(),
+                        session: entry.map(|entry| entry.header.id.clone()),
+                        seq: finding.lost.map(|(_, lost)| lost.start),
+                        kind: RefusalKind::FrameChecksum.as_str(),
+                        family: Family::Damaged,
+                        message: finding.error.message().to_owned(),
+                    });
+                    Ok(())
+                })
+            })?;
+        }
+        Ok(())
     }
 
     fn damage_finding(&self, catalog: &Catalog, damage: &Damage) -> Finding {

@@ -9,6 +9,7 @@ mod history;
 mod layers;
 mod model;
 mod roundtrip;
+mod sealing;
 mod sessions;
 mod support;
 mod verdicts;

@@ -1,0 +1,195 @@
+//! Sealing and compaction as the store sees them: which events are still needed, and what each session's row becomes.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use super::catalog::{Catalog, Place};
+use super::records::event_of;
+use super::session::{Entry, Session};
+use super::store::Store;
+use super::summary::Summary;
+use crate::event::code_of;
+use crate::format::{FrameKind, Record};
+use crate::ids::{SegmentId, Seq, SessionKey};
+use crate::log::{Damage, Keep, SealHost, SealScope, SealedFile, Visitor};
+use crate::{Error, Result};
+
+/// What a compaction did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Compacted {
+    /// Bytes of the store's files before.
+    pub bytes_before: u64,
+    /// Bytes after.
+    pub bytes_after: u64,
+    /// Segment files after, sealed ones included.
+    pub segments: u64,
+    /// Sessions.
+    pub sessions: u64,
+}
+
+impl Store {
+    /// Seals the raw segments that have ended.
+    pub(super) fn seal_ended(&self) -> Result<()> {
+        while self.seal(SealScope::Ended)? {}
+        Ok(())
+    }
+
+    /// Rewrites everything that was written until now into one sealed file, without what removed sessions left behind. Others
+    /// go on reading and appending meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Io`](crate::ErrorKind::Io), [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) if something cannot be read; the
+    /// store is as it was then.
+    pub fn compact(&self) -> Result<Compacted> {
+        let bytes_before = self.inner.stored_bytes()?;
+        self.flush()?;
+        if self.needs_compaction()? {
+            self.seal(SealScope::Everything)?;
+        }
+        Ok(Compacted {
+            bytes_before,
+            bytes_after: self.inner.stored_bytes()?,
+            segments: self.inner.segments()?,
+            sessions: self.list()?.len() as u64,
+        })
+    }
+
+    /// Whether a compaction would change anything: there is more than one sealed file, or something to leave out.
+    fn needs_compaction(&self) -> Result<bool> {
+        let catalog = self.inner.catalog.lock();
+        let dead = catalog.by_key.values().any(|entry| entry.state.lock().removed);
+        let raw_only_is_fresh = self.inner.segments()? == catalog.sealed.len() as u64 + 1;
+        let newest_is_empty = self.inner.writer()?.is_newest_empty();
+        Ok(dead || catalog.sealed.len() > 1 || !raw_only_is_fresh || !newest_is_empty)
+    }
+
+    fn seal(&self, scope: SealScope) -> Result<bool> {
+        let mut host = Host::new(self);
+        let mut shown = Shown(self);
+        Ok(self.inner.writer()?.seal(scope, &mut host, &mut shown)?.is_some())
+    }
+
+    /// A summary of a session's events below `seq`, for the row of the file that goes on from there.
+    fn summary_before(&self, entry: &Arc<Entry>, seq: Seq) -> Result<Summary> {
+        if seq == Seq::new(0) {
+            return Ok(Summary::default());
+        }
+        if let Some(shared) = entry.shared.as_ref().filter(|shared| shared.end == seq) {
+            return Ok(shared.base.clone());
+        }
+        let sealed =
+            entry.state.lock().row.runs.iter().find(|run| run.end() == seq).map(|run| run.at.clone());
+        match sealed {
+            Some(Place::Sealed(file, row)) => Summary::decode(&file.summary(&row)?),
+            _ => Ok(Session::new(self, Arc::clone(entry)).summary_at(seq)?.0),
+        }
+    }
+}
+
+/// Shows new files to the catalog of a store that goes on working.
+struct Shown<'s>(&'s Store);
+
+impl Visitor for Shown<'_> {
+    fn frame(&mut self, _: crate::Position, _: &crate::format::FrameHeader, _: &[u8]) -> Result<()> {
+        Ok(())
+    }
+
+    fn sealed(&mut self, file: &Arc<SealedFile>) -> Result<()> {
+        self.0.inner.catalog.lock().sealed(file)
+    }
+
+    fn damage(&mut self, _: &Damage) {}
+}
+
+/// What sealing asks.
+struct Host<'s> {
+    store: &'s Store,
+    versioned_types: Vec<u32>,
+    entries: HashMap<SessionKey, Arc<Entry>>,
+    /// Of the removed sessions, below which seq living forks need their events.
+    needed: HashMap<SessionKey, Seq>,
+    orphans: Vec<SessionKey>,
+    highest_key: u64,
+    current: Option<(SessionKey, Summary)>,
+}
+
+impl<'s> Host<'s> {
+    fn new(store: &'s Store) -> Self {
+        let catalog = store.inner.catalog.lock();
+        Self {
+            store,
+            versioned_types: code_of("request/header").map(u32::from).into_iter().collect(),
+            entries: catalog.by_key.clone(),
+            needed: needed_by_forks(&catalog),
+            orphans: catalog.staged.keys().copied().collect(),
+            highest_key: catalog.highest_key,
+            current: None,
+        }
+    }
+}
+
+impl SealHost for Host<'_> {
+    fn versioned_types(&self) -> &[u32] {
+        &self.versioned_types
+    }
+
+    fn keep(&mut self, key: SessionKey) -> Keep {
+        let Some(entry) = self.entries.get(&key) else {
+            // Imports that a crash cut short; one that is under way has an entry.
+            return if self.orphans.contains(&key) { Keep::Nothing } else { Keep::All };
+        };
+        if !entry.state.lock().removed {
+            return Keep::All;
+        }
+        self.needed.get(&key).map_or(Keep::Nothing, |end| Keep::Below(*end))
+    }
+
+    fn keep_control(&mut self, kind: FrameKind, subject: u64, range: &RangeInclusive<SegmentId>) -> bool {
+        // The highest key stays on record, so that it is never given out again.
+        if subject == self.highest_key || !matches!(kind, FrameKind::CREATE | FrameKind::REMOVE) {
+            return true;
+        }
+        let gone = self.keep(SessionKey::new(subject)) == Keep::Nothing;
+        let nothing_older = *range.start() == SegmentId::new(1);
+        !(gone && (kind == FrameKind::CREATE || nothing_older))
+    }
+
+    fn event(&mut self, key: SessionKey, seq: Seq, record: &Record<'_, &[Seq]>) -> Result<()> {
+        let mut summary = match self.current.take() {
+            Some((current, summary)) if current == key => summary,
+            _ => match self.entries.get(&key) {
+                Some(entry) => self.store.summary_before(entry, seq)?,
+                None => Summary::default(),
+            },
+        };
+        summary.apply(&event_of(seq, record, record.sources.map(Cow::Borrowed))?);
+        self.current = Some((key, summary));
+        Ok(())
+    }
+
+    fn summary(&mut self, key: SessionKey) -> Result<Vec<u8>> {
+        match self.current.take() {
+            Some((current, summary)) if current == key => Ok(summary.encode()),
+            _ => Err(Error::new(crate::ErrorKind::Invalid, "seal segments: a session without events")),
+        }
+    }
+}
+
+/// Below which seq the events of each session are shared by living forks.
+fn needed_by_forks(catalog: &Catalog) -> HashMap<SessionKey, Seq> {
+    let mut needed: HashMap<SessionKey, Seq> = HashMap::new();
+    for entry in catalog.by_key.values().filter(|entry| !entry.state.lock().removed) {
+        let mut end = Seq::new(u64::MAX);
+        let mut shared = entry.shared.as_ref();
+        while let Some(link) = shared {
+            end = end.min(link.end);
+            let known = needed.entry(link.owner.key).or_insert(end);
+            *known = (*known).max(end);
+            shared = link.owner.shared.as_ref();
+        }
+    }
+    needed
+}
