@@ -12,7 +12,7 @@ use super::records::events_of;
 use super::session::{Entry, EntryState};
 use super::summary::Summary;
 use crate::event::{SessionHeader, Vocabulary, parse_header_line};
-use crate::format::sealed::{SealedDecoder, SessionRow};
+use crate::format::sealed::{SealedDecoder, SealedName, SessionRow};
 use crate::format::{CreatePayload, FrameHeader, FrameKind, SharedPrefix, decode_vocabulary};
 use crate::ids::{Position, Seq, SessionKey};
 use crate::log::{Damage, SealedFile, Visitor};
@@ -81,8 +81,8 @@ impl Row {
 }
 
 impl Row {
-    /// Takes in that a sealed file holds a run: it stands for all runs inside it.
-    fn take_sealed(&mut self, run: Run, summary: Summary) {
+    /// Takes in that a sealed file holds a run; runs in the files that it stands for are no longer.
+    fn take_sealed(&mut self, name: SealedName, run: Run, summary: Summary) {
         let next = Seq::new(self.next_seq);
         if run.first > next {
             self.damaged.push((next, run.first));
@@ -91,7 +91,10 @@ impl Row {
             self.next_seq = run.end().get();
             self.summary = summary;
         }
-        self.runs.retain(|inner| inner.first < run.first || inner.end() > run.end());
+        self.runs.retain(|other| match &other.at {
+            Place::Frame(at) => !(name.first..=name.last).contains(&at.segment),
+            Place::Sealed(file, _) => !name.supersedes(&file.name()),
+        });
         let place = self.runs.partition_point(|other| other.first < run.first);
         self.runs.insert(place, run);
     }
@@ -258,7 +261,7 @@ impl Catalog {
     fn take_sealed_session(&mut self, file: &Arc<SealedFile>, row: SessionRow) -> Result<()> {
         let summary = Summary::decode(&file.summary(&row)?)?;
         let run = Run { first: row.first, count: row.count, at: Place::Sealed(Arc::clone(file), row) };
-        self.with_row(row.key, |known| known.take_sealed(run, summary));
+        self.with_row(row.key, |known| known.take_sealed(file.name(), run, summary));
         Ok(())
     }
 }

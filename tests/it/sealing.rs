@@ -42,7 +42,9 @@ fn fill(session: &Session, turns: u64, salt: u64) {
 }
 
 fn create(store: &Store, id: &str) -> Session {
-    store.create_session(SessionHeader::new(id, 1)).unwrap()
+    // As a header reads once it was stored.
+    let header = SessionHeader { delegation_depth: Some(0), ..SessionHeader::new(id, 1) };
+    store.create_session(header).unwrap()
 }
 
 /// A digest of all that can be asked of a store; the text itself where it must be looked at.
