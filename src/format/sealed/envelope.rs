@@ -139,7 +139,9 @@ pub(super) struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    fn new(envelope: &'a [u8], first: Seq, count: usize) -> Taken<Self> {
+    /// A walk over the `count` events of a unit. Their envelopes are checked on the way.
+    pub(super) fn new(envelope: &'a [u8], first: Seq, count: u32) -> Taken<Self> {
+        let count = usize::try_from(count).map_err(|_| "bad count")?;
         let mut rest = envelope;
         let mut columns = [&[][..]; COLUMNS];
         let mut lengths = [count, 0, 0, 0, 0];
@@ -194,6 +196,17 @@ impl<'a> Walk<'a> {
         }
     }
 
+    /// Checks that nothing is left, and that all data in the unit's text adds up to `text_bytes`.
+    pub(super) fn check_end(&self, text_bytes: u32) -> Taken<()> {
+        if self.columns.iter().any(|column| !column.is_empty()) {
+            return Err("bytes after the last event");
+        }
+        if usize::try_from(text_bytes) != Ok(self.text_at) {
+            return Err("a text of another length");
+        }
+        Ok(())
+    }
+
     fn mark(&self) -> Mark {
         Mark { left: self.columns.map(<[u8]>::len), time_ms: self.previous_time_ms, text_at: self.text_at }
     }
@@ -221,25 +234,19 @@ impl Envelopes {
     pub(super) fn check(&mut self, first: Seq, count: u32, text_bytes: u32) -> Taken<()> {
         (self.first, self.count) = (first.get(), usize::try_from(count).map_err(|_| "bad count")?);
         self.marks.clear();
-        let mut walk = Walk::new(&self.bytes, first, self.count)?;
+        let mut walk = Walk::new(&self.bytes, first, count)?;
         for index in 0..self.count {
             if index % MARK_EVENTS == 0 {
                 self.marks.push(walk.mark());
             }
             walk.step()?;
         }
-        if walk.columns.iter().any(|column| !column.is_empty()) {
-            return Err("bytes after the last event");
-        }
-        if usize::try_from(text_bytes) != Ok(walk.text_at) {
-            return Err("a text of another length");
-        }
-        Ok(())
+        walk.check_end(text_bytes)
     }
 
     /// A walk over all events; `None` if nothing was checked yet.
     pub(super) fn walk(&self) -> Option<Walk<'_>> {
-        self.walk_from(Seq::new(self.first))
+        Walk::new(&self.bytes, Seq::new(self.first), u32::try_from(self.count).ok()?).ok()
     }
 
     /// A walk from the event `seq` on; `None` if the unit has no such event.
@@ -249,7 +256,7 @@ impl Envelopes {
             return None;
         }
         let mark = self.marks.get(index / MARK_EVENTS)?;
-        let mut walk = Walk::new(&self.bytes, Seq::new(self.first), self.count).ok()?;
+        let mut walk = self.walk()?;
         for (column, left) in walk.columns.iter_mut().zip(mark.left) {
             *column = column.get(column.len().checked_sub(left)?..)?;
         }

@@ -16,7 +16,7 @@ use crate::limits::{SEALED_CHAIN_MAX, SEALED_TABLE_ENTRIES_MAX};
 use crate::{Error, ErrorKind, Result};
 
 /// Level of pieces that stand alone and of units: measured in [`docs`](crate::format::docs), section 10.6.
-pub(super) const LEVEL: i32 = 6;
+pub(super) const LEVEL: i32 = 3;
 /// Level of pieces with a base.
 const LEVEL_WITH_BASE: i32 = 3;
 /// A piece that its base makes so many times smaller needs no search for a better base.

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use super::check::damage_only;
-use super::envelope::{DataPlace, Envelopes, Splices};
+use super::envelope::{DataPlace, Envelopes, Splices, Walk};
 use super::pieces::{PieceReader, PieceSource, corrupt, decode_error, stored_bytes};
 use super::rows::{
     FOOTER_BYTES, FileMark, Footer, Frame, PIECE_ROW_BYTES, PieceRow, SESSION_ROW_BYTES, SessionRow,
@@ -208,8 +208,7 @@ impl<S: ByteSource> Sealed<S> {
         unit: &mut Unit,
     ) -> Result<()> {
         unit.text = None;
-        let bytes = &mut unit.envelopes.bytes;
-        self.decode_frame(row.offset, row.envelope, FRAME_PAYLOAD_BYTES_MAX, decoder, bytes)?;
+        self.load_envelopes(row, decoder, &mut unit.envelopes)?;
         let checked = unit.envelopes.check(row.first, row.count, row.text.text_bytes);
         checked.map_err(|why| corrupt(why, row.offset))?;
         if want_text { self.load_text(row, decoder, &mut unit.text) } else { Ok(()) }
@@ -295,37 +294,51 @@ impl<S: ByteSource> Sealed<S> {
         unit: &mut Unit,
         visitor: &mut dyn FnMut(SealedItem<'_>) -> Result<()>,
     ) -> Result<()> {
-        if let Err(error) = self.decode_unit(row, false, decoder, unit) {
+        unit.text = None;
+        let Unit { envelopes, text } = unit;
+        if let Err(error) = self.load_envelopes(row, decoder, envelopes) {
             return visitor(SealedItem::Unreadable(part, damage_only(error)?));
         }
-        let Unit { envelopes, text } = unit;
-        let Some(mut walk) = envelopes.walk_from(part.start) else {
-            return Ok(());
-        };
-        while let Ok(Some((seq, record, place))) = walk.step() {
-            if seq >= part.end {
-                break;
-            }
-            let read = if want(record.event_type) {
-                let loaded = match place {
-                    DataPlace::Inline { .. } | DataPlace::Spliced { .. } if text.is_none() => {
-                        self.load_text(row, decoder, text)
-                    }
-                    _ => Ok(()),
-                };
-                loaded.and_then(|()| self.data(text.as_deref(), place, decoder))
-            } else {
-                Ok("")
+        let mut next = part.start;
+        let mut walk = Walk::new(&envelopes.bytes, row.first, row.count);
+        while next < part.end {
+            let step = walk.as_mut().map_err(|why| *why).and_then(|walk| walk.step());
+            let (seq, record, place) = match step {
+                Ok(Some(step)) => step,
+                Ok(None) => break,
+                Err(why) => {
+                    let error = corrupt(why, row.offset);
+                    return visitor(SealedItem::Unreadable(next..part.end, error));
+                }
             };
-            match read {
+            if seq < next {
+                continue;
+            }
+            next = seq.next();
+            let data = if want(record.event_type) { self.data_in(row, text, place, decoder) } else { Ok("") };
+            match data {
                 Ok(data) => visitor(SealedItem::Event(seq, Record { data, ..record }))?,
                 Err(error) => {
                     let error = damage_only(error)?.with_seq(seq);
-                    visitor(SealedItem::Unreadable(seq..seq.next(), error))?;
+                    visitor(SealedItem::Unreadable(seq..next, error))?;
                 }
             }
         }
         Ok(())
+    }
+
+    /// Data at `place` in a unit whose text is loaded when it is first needed.
+    fn data_in<'a>(
+        &self,
+        row: &UnitRow,
+        text: &'a mut Option<String>,
+        place: DataPlace<'_>,
+        decoder: &'a mut SealedDecoder,
+    ) -> Result<&'a str> {
+        if text.is_none() && !matches!(place, DataPlace::Piece(_)) {
+            self.load_text(row, decoder, text)?;
+        }
+        self.data(text.as_deref(), place, decoder)
     }
 
     /// Data at `place`, given the text of the event's unit.
@@ -374,6 +387,15 @@ impl<S: ByteSource> Sealed<S> {
         }
         decoder.data.push_str(&rest[at..]);
         Ok(())
+    }
+
+    fn load_envelopes(
+        &self,
+        row: &UnitRow,
+        decoder: &mut SealedDecoder,
+        envelopes: &mut Envelopes,
+    ) -> Result<()> {
+        self.decode_frame(row.offset, row.envelope, FRAME_PAYLOAD_BYTES_MAX, decoder, &mut envelopes.bytes)
     }
 
     fn load_text(&self, row: &UnitRow, decoder: &mut SealedDecoder, text: &mut Option<String>) -> Result<()> {
