@@ -36,6 +36,18 @@ pub(super) enum DataPlace<'a> {
     Spliced { at: usize, bytes: usize, splices: Splices<'a> },
 }
 
+impl DataPlace<'_> {
+    /// The pieces that the data needs.
+    pub(super) fn pieces(&self) -> impl Iterator<Item = u32> {
+        let (whole, splices) = match *self {
+            Self::Inline { .. } => (None, None),
+            Self::Piece(id) => (Some(id), None),
+            Self::Spliced { splices, .. } => (None, Some(splices)),
+        };
+        whole.into_iter().chain(splices.into_iter().flat_map(Splices::iter).map(|splice| splice.piece))
+    }
+}
+
 /// A piece that was taken out of an event's data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Splice {
@@ -51,8 +63,8 @@ pub(super) struct Splices<'a> {
     encoded: &'a [u8],
 }
 
-impl Splices<'_> {
-    pub(super) fn iter(&self) -> impl Iterator<Item = Splice> {
+impl<'a> Splices<'a> {
+    pub(super) fn iter(self) -> impl Iterator<Item = Splice> + use<'a> {
         let mut rest = self.encoded;
         std::iter::from_fn(move || take_splice(&mut rest).ok())
     }

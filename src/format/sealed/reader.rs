@@ -400,7 +400,7 @@ impl<S: ByteSource> Sealed<S> {
 
     fn load_text(&self, row: &UnitRow, decoder: &mut SealedDecoder, text: &mut Option<String>) -> Result<()> {
         let mut bytes = text.take().unwrap_or_default().into_bytes();
-        let offset = row.offset.saturating_add(row.envelope.stored_bytes.into());
+        let offset = row.text_offset();
         self.decode_frame(offset, row.text, RECORD_BYTES_MAX, decoder, &mut bytes)?;
         let decoded = String::from_utf8(bytes).map_err(|_| corrupt("a unit's text is not UTF-8", offset))?;
         *text = Some(decoded);

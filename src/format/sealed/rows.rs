@@ -170,6 +170,11 @@ impl UnitRow {
         Seq::new(self.first.get() + self.count as u64)
     }
 
+    /// Where the text's frame is: behind that of the envelopes.
+    pub(super) fn text_offset(&self) -> u64 {
+        self.offset.saturating_add(self.envelope.stored_bytes.into())
+    }
+
     pub(super) fn encode(&self, mark: FileMark) -> Vec<u8> {
         let mut row = Vec::with_capacity(UNIT_ROW_BYTES);
         row.extend(narrow(self.first.get()).to_le_bytes());
