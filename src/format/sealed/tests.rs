@@ -133,8 +133,8 @@ fn varied() -> Vec<Session> {
 
 fn control_of<S: ByteSource>(file: &Sealed<S>) -> Result<Vec<(FrameKind, u64, Vec<u8>)>> {
     let mut records = Vec::new();
-    file.control(&mut SealedDecoder::new()?, &mut |kind, subject, payload| {
-        records.push((kind, subject, payload.to_vec()));
+    file.control(&mut SealedDecoder::new()?, &mut |record| {
+        records.push((record.kind, record.subject, record.payload.to_vec()));
         Ok(())
     })?;
     Ok(records)
@@ -179,6 +179,8 @@ fn one_event_is_found_through_its_unit() {
             file.decode_unit(&unit_row, true, &mut decoder, &mut unit).unwrap();
             let record = file.event_of(&unit, seq, &mut decoder).unwrap().unwrap();
             assert_eq!(owned(&record), *event);
+            let piece = file.piece_of(&unit, seq).unwrap();
+            assert_eq!(piece.is_some(), event.code == HEADER_TYPE);
             assert!(unit.memory_bytes() > 0);
         }
         assert_eq!(file.unit_of(&row, row.end()).unwrap(), None);
@@ -235,6 +237,23 @@ fn a_builder_refuses_what_is_out_of_order() {
     builder.end_session(b"").unwrap();
     invalid(builder.begin_session(SessionKey::new(2), Seq::new(0)));
     invalid(builder.finish(Position { segment: SegmentId::new(2), offset: 0 }).map(|_| ()));
+}
+
+#[test]
+fn what_could_not_be_read_is_not_written() {
+    let mut builder = SealedBuilder::new(Vec::new(), sealed_header(), &[]).unwrap();
+    builder.begin_session(SessionKey::new(2), Seq::new(1)).unwrap();
+    let sources = [Seq::new(0), Seq::new(0)];
+    let record = Record {
+        event_type: EventType::Code(1),
+        time_ms: 0,
+        ignorable: false,
+        surface_op: SurfaceOp::None,
+        sources: Some(&sources[..]),
+        data: "",
+    };
+    builder.event(&record).unwrap();
+    assert_eq!(builder.end_session(b"").unwrap_err().kind(), ErrorKind::Invalid);
 }
 
 /// A sink that fails once it has taken a number of bytes.

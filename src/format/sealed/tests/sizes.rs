@@ -86,10 +86,14 @@ fn a_changed_header_costs_what_changed() {
         let versions: u64 = if bytes < 1_000_000 { 100 } else { 40 };
         let mut data = Vec::new();
         for version in 0..versions {
-            // A line of memory now and then, and the day each time.
+            // A line of memory or another word in some tool now and then, and the day each time.
             if prose.below(10) < 4 {
                 let line = prose.text(60);
                 parts[0].push_str(&format!("\\n- {line}"));
+            }
+            if prose.below(10) < 2 {
+                let at = prose.below(bytes / 2);
+                parts[1].replace_range(at..at + 1, "q");
             }
             data.push(header_data(&parts, &format!("\\nToday is day {version}.")));
         }
@@ -150,7 +154,7 @@ fn repeated_payloads_are_stored_once() {
 #[test]
 fn a_busy_session_is_a_fraction_of_its_batches() {
     let mut prose = Prose::new(5);
-    let sessions: Vec<Session> = (1..=4).map(|key| busy_session(&mut prose, key)).collect();
+    let sessions: Vec<Session> = (1..=8).map(|key| busy_session(&mut prose, key)).collect();
     let without: Vec<Session> = sessions.iter().cloned().map(without_headers).collect();
     let batches: usize = sessions.iter().map(batched_bytes).sum();
     let (full, bare) = (build(&sessions).0.len(), build(&without).0.len());
