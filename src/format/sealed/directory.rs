@@ -27,7 +27,7 @@ impl<S: ByteSource> Sealed<S> {
     /// The session with this key, if the file has it.
     ///
     /// # Errors
-    /// [`ErrorKind::Corrupt`] if a damaged row may be the one, [`ErrorKind::Io`].
+    /// [`ErrorKind::Corrupt`](crate::ErrorKind) if a damaged row may be the one, [`ErrorKind::Io`](crate::ErrorKind).
     pub fn find(&self, key: SessionKey) -> Result<Option<SessionRow>> {
         let count = self.footer.session_count;
         let found = search(0..count, |number| Ok(self.session_row(number)?.key.cmp(&key)));
@@ -43,7 +43,7 @@ impl<S: ByteSource> Sealed<S> {
     /// The unit that holds an event of the session; `None` if the file does not have the event.
     ///
     /// # Errors
-    /// [`ErrorKind::Corrupt`] if the unit's row is damaged, [`ErrorKind::Io`].
+    /// [`ErrorKind::Corrupt`](crate::ErrorKind) if the unit's row is damaged, [`ErrorKind::Io`](crate::ErrorKind).
     pub fn unit_of(&self, session: &SessionRow, seq: Seq) -> Result<Option<UnitRow>> {
         if !(session.first..session.end()).contains(&seq) {
             return Ok(None);
