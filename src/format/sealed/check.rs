@@ -125,8 +125,8 @@ impl<S: ByteSource> Sealed<S> {
         report: &mut Report<'_>,
     ) -> Result<()> {
         let mut unit = Unit::default();
-        if self.decode_unit(row, false, decoder, &mut unit).map_err(damage_only).is_err() {
-            return Ok(());
+        if let Err(error) = self.decode_unit(row, false, decoder, &mut unit) {
+            return damage_only(error).map(|_reported_before| ());
         }
         let mut lost = unit.places().filter(|(_, place)| is_damaged(*place)).map(|(seq, _)| seq).peekable();
         while let Some(start) = lost.next() {
