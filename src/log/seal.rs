@@ -282,17 +282,15 @@ impl Contents {
                     segments.scanner(*segment)?.scan(SEGMENT_HEADER_BYTES as u64, *end, &mut contents)?;
                 }
                 Input::Sealed(file) => {
-                    file.control(&mut decoder, &mut |kind, subject, payload| {
-                        contents.control.push((kind, subject, payload.to_vec()));
+                    let file = Arc::new(file.by_position()?);
+                    file.control(&mut decoder, &mut |record| {
+                        contents.control.push((record.kind, record.subject, record.payload.to_vec()));
                         Ok(())
                     })?;
                     for row in file.sessions() {
                         let row = row?;
-                        contents
-                            .sessions
-                            .entry(row.key)
-                            .or_default()
-                            .push(Run::Sealed(Arc::clone(file), row));
+                        let run = Run::Sealed(Arc::clone(&file), row);
+                        contents.sessions.entry(row.key).or_default().push(run);
                     }
                 }
             }

@@ -9,30 +9,46 @@ use std::sync::Arc;
 
 use super::segments::read_full;
 use crate::format::sealed::{
-    ByteSource, Sealed, SealedDecoder, SealedFinding, SealedItem, SealedName, SealedSink, SessionRow,
+    ByteSource, ControlRecord, Sealed, SealedDecoder, SealedFinding, SealedItem, SealedName, SealedSink,
+    SessionRow,
 };
-use crate::format::{EventType, FrameKind, StoreId};
+use crate::format::{EventType, StoreId};
 use crate::ids::{Position, Seq, SessionKey, WriterEpoch};
-use crate::storage::StorageFile;
+use crate::storage::{Mapping, StorageFile};
 use crate::{Error, Result};
 
 /// A sealed file: events grouped by session, in place of the segments in its name.
 pub struct SealedFile {
     path: PathBuf,
-    reader: Sealed<FileBytes>,
+    file: Arc<dyn StorageFile>,
+    reader: Sealed<Bytes>,
 }
 
 impl SealedFile {
     /// Opens a file that has the name `name`.
     pub(super) fn open(path: PathBuf, name: SealedName, file: Arc<dyn StorageFile>) -> Result<Self> {
         let failed = |source| Error::io("open sealed file", source).with_path(&path);
-        let bytes = FileBytes { len: file.len().map_err(failed)?, file };
+        let bytes = match file.map().map_err(failed)? {
+            Some(mapping) => Bytes::Mapped(mapping),
+            None => Bytes::Read(FileBytes::of(&file).map_err(failed)?),
+        };
         let reader = Sealed::open(bytes).map_err(|error| error.with_path(&path))?;
         if reader.header().name != name {
             let message = "open store: the sealed file has the name of another";
             return Err(Error::new(crate::ErrorKind::Corrupt, message).with_path(path));
         }
-        Ok(Self { path, reader })
+        Ok(Self { path, file, reader })
+    }
+
+    /// The same file read by position, so that a bad disk is an error: for checking and rewriting it.
+    ///
+    /// # Errors
+    /// As [`find`](Self::find).
+    pub fn by_position(&self) -> Result<Self> {
+        let failed = |source| Error::io("open sealed file", source).with_path(&self.path);
+        let bytes = Bytes::Read(FileBytes::of(&self.file).map_err(failed)?);
+        let reader = Sealed::open(bytes).map_err(|error| error.with_path(&self.path))?;
+        Ok(Self { path: self.path.clone(), file: Arc::clone(&self.file), reader })
     }
 
     /// The segments that it stands for.
@@ -81,7 +97,7 @@ impl SealedFile {
     pub fn control(
         &self,
         decoder: &mut SealedDecoder,
-        visitor: &mut dyn FnMut(FrameKind, u64, &[u8]) -> Result<()>,
+        visitor: &mut dyn FnMut(ControlRecord<'_>) -> Result<()>,
     ) -> Result<()> {
         self.reader.control(decoder, visitor).map_err(|error| self.at(error))
     }
@@ -149,10 +165,38 @@ impl fmt::Debug for SealedFile {
     }
 }
 
+/// A sealed file's bytes: mapped where that is possible.
+enum Bytes {
+    Mapped(Mapping),
+    Read(FileBytes),
+}
+
+impl ByteSource for Bytes {
+    fn len(&self) -> u64 {
+        match self {
+            Self::Mapped(mapping) => ByteSource::len(mapping),
+            Self::Read(file) => file.len(),
+        }
+    }
+
+    fn bytes(&self, offset: u64, len: usize) -> io::Result<Cow<'_, [u8]>> {
+        match self {
+            Self::Mapped(mapping) => mapping.bytes(offset, len),
+            Self::Read(file) => file.bytes(offset, len),
+        }
+    }
+}
+
 /// A file read by position.
-pub(super) struct FileBytes {
+struct FileBytes {
     file: Arc<dyn StorageFile>,
     len: u64,
+}
+
+impl FileBytes {
+    fn of(file: &Arc<dyn StorageFile>) -> io::Result<Self> {
+        Ok(Self { len: file.len()?, file: Arc::clone(file) })
+    }
 }
 
 impl ByteSource for FileBytes {

@@ -4,7 +4,10 @@
 //! never repeat a failed sync (the kernel may have dropped the pages and would then report success) and
 //! never replace a file. Directories are 0700 and files 0600 where the system has such modes.
 
-use super::{Access, LOCK_NAME, LOCK_PID_NAME, LockHolder, Storage, StorageFile, StorageLock, check_name};
+use super::{
+    Access, LOCK_NAME, LOCK_PID_NAME, LockHolder, Mapping, SEALED_SUFFIX, Storage, StorageFile, StorageLock,
+    check_name,
+};
 use parking_lot::Mutex;
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Read, Write};
@@ -95,7 +98,8 @@ impl Storage for DiskStorage {
         }
         let path = self.file_path(name)?;
         let file = OpenOptions::new().read(true).write(access == Access::Write).open(path)?;
-        Ok(Arc::new(DiskFile { file, access }))
+        let mappable = access == Access::Read && name.ends_with(SEALED_SUFFIX);
+        Ok(Arc::new(DiskFile { file, access, mappable }))
     }
 
     fn create_new(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
@@ -103,7 +107,7 @@ impl Storage for DiskStorage {
         let path = self.file_path(name)?;
         let _naming = self.naming.lock();
         let file = private_file().read(true).write(true).create_new(true).open(path)?;
-        Ok(Arc::new(DiskFile { file, access: Access::Write }))
+        Ok(Arc::new(DiskFile { file, access: Access::Write, mappable: false }))
     }
 
     /// Looks, then renames. A hard link would refuse a taken name in one step, but a crash between linking
@@ -158,6 +162,8 @@ impl Storage for DiskStorage {
 struct DiskFile {
     file: File,
     access: Access,
+    /// A sealed file, opened for reading.
+    mappable: bool,
 }
 
 impl StorageFile for DiskFile {
@@ -193,6 +199,10 @@ impl StorageFile for DiskFile {
     fn sync_data(&self) -> io::Result<()> {
         self.access.check_write()?;
         self.file.sync_data()
+    }
+
+    fn map(&self) -> io::Result<Option<Mapping>> {
+        if self.mappable { Mapping::of_sealed(&self.file).map(Some) } else { Ok(None) }
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {

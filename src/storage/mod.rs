@@ -6,12 +6,14 @@
 mod disk;
 pub mod fault;
 mod memory;
+mod mmap;
 mod ram;
 #[cfg(test)]
 mod tests;
 
 pub use disk::DiskStorage;
 pub use memory::MemoryStorage;
+pub use mmap::Mapping;
 
 use std::fmt;
 use std::io;
@@ -67,6 +69,12 @@ pub trait StorageFile: fmt::Debug + Send + Sync {
 
     /// Cuts or grows the file; grown space reads as zeros.
     fn set_len(&self, len: u64) -> io::Result<()>;
+
+    /// All of the file as memory. `None` where there is no such thing, and for any file but a sealed one that was
+    /// opened for reading: what may still be cut must not be mapped.
+    fn map(&self) -> io::Result<Option<Mapping>> {
+        Ok(None)
+    }
 }
 
 /// How a file is opened.
@@ -88,6 +96,8 @@ pub struct LockHolder {
     pub pid: Option<u32>,
 }
 
+/// How the names of files end that never change once they have their name.
+const SEALED_SUFFIX: &str = ".sealed";
 const LOCK_NAME: &str = "LOCK";
 const LOCK_PID_NAME: &str = "LOCK.pid";
 

@@ -277,7 +277,9 @@ impl Visitor for Catalog {
 
     fn sealed(&mut self, file: &Arc<SealedFile>) -> Result<()> {
         let mut decoder = SealedDecoder::new()?;
-        file.control(&mut decoder, &mut |kind, subject, payload| self.take_control(kind, subject, payload))?;
+        file.control(&mut decoder, &mut |record| {
+            self.take_control(record.kind, record.subject, record.payload)
+        })?;
         for row in file.sessions() {
             // A damaged row costs its session's events in this file, and verify tells; it hides no other session.
             if let Err(error) = row.and_then(|row| self.take_sealed_session(file, row))

@@ -106,7 +106,7 @@ impl Store {
             self.check_cancelled()?;
             let findings = &mut report.findings;
             fresh.inner.with_decoder(|decoder| {
-                file.check(decoder, &mut |finding| {
+                file.by_position()?.check(decoder, &mut |finding| {
                     let key = finding.lost.as_ref().map(|(key, _)| *key);
                     let entry = key.and_then(|key| fresh.inner.catalog.lock().by_key.get(&key).cloned());
                     findings.push(Finding {

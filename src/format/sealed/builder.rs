@@ -4,7 +4,7 @@
 //! sessions, in ascending order of their keys, and their events in order. Memory is that of one unit, of one version of
 //! versioned data, of the directories, and of tables with a fixed number of entries.
 
-use super::envelope::{DataDraft, EnvelopeWriter, Splice};
+use super::envelope::{DataDraft, EnvelopeWriter, Envelopes, Splice};
 use super::output::Output;
 use super::pieces::{Chain, LEVEL, PieceWriter, too_large};
 use super::rows::{FOOTER_BYTES, FileMark, Footer, Frame, SessionRow, Stretch, UnitRow};
@@ -148,7 +148,8 @@ impl<W: SealedSink> SealedBuilder<W> {
     /// Adds the session's next event.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`] outside a session, [`ErrorKind::Limit`] and [`ErrorKind::Io`].
+    /// [`ErrorKind::Invalid`] outside a session, [`ErrorKind::Limit`] and [`ErrorKind::Io`]. An event that could not be
+    /// read again (as one that cites more events than there are before it) is [`ErrorKind::Invalid`] here or at the end.
     pub fn event(&mut self, record: &Record<'_, &[Seq]>) -> Result<()> {
         let versioned = self.is_versioned(record.event_type);
         let Some(session) = &mut self.session else {
@@ -326,7 +327,8 @@ struct UnitWriter {
     text: Vec<u8>,
     rows: Vec<UnitRow>,
     encoder: FrameEncoder,
-    raw: Vec<u8>,
+    /// The unit's envelopes as they are written, to check that they can be read.
+    finished: Envelopes,
     frame: Vec<u8>,
 }
 
@@ -339,7 +341,7 @@ impl UnitWriter {
             text: Vec::new(),
             rows: Vec::new(),
             encoder: FrameEncoder::new(LEVEL, false)?,
-            raw: Vec::new(),
+            finished: Envelopes::default(),
             frame: Vec::new(),
         })
     }
@@ -384,9 +386,13 @@ impl UnitWriter {
             return Ok(());
         }
         let (index, offset) = (self.next_index()?, out.offset());
-        self.envelopes.finish(&mut self.raw);
-        let envelope = write_frame(out, &mut self.encoder, &self.raw, &mut self.frame)?;
+        let raw = &mut self.finished.bytes;
+        self.envelopes.finish(raw);
+        let envelope = write_frame(out, &mut self.encoder, raw, &mut self.frame)?;
         let text = write_frame(out, &mut self.encoder, &self.text, &mut self.frame)?;
+        let readable = self.finished.check(self.first, self.count, text.text_bytes);
+        readable
+            .map_err(|why| misuse(&format!("an event that cannot be read: {why}")).with_seq(self.first))?;
         self.rows.push(UnitRow { index, first: self.first, count: self.count, offset, envelope, text });
         self.count = 0;
         self.text.clear();

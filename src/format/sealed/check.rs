@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::envelope::DataPlace;
 use super::pieces::{PieceSource, corrupt};
-use super::rows::SessionRow;
+use super::rows::{SessionRow, UnitRow};
 use super::{ByteSource, Sealed, SealedDecoder, Unit};
 use crate::ids::{Seq, SessionKey};
 use crate::{Error, ErrorKind, Result};
@@ -39,19 +39,29 @@ impl<S: ByteSource> Sealed<S> {
                 continue;
             };
             found(self.summary(&session), |error| report(None, error))?;
-            self.check_units(&session, &mut report)?;
+            self.check_units(&session, decoder, &mut report)?;
         }
         let bad_pieces = self.check_pieces(&mut report)?;
         if bad_pieces.is_empty() {
             return Ok(());
         }
+        let is_bad = |place: DataPlace<'_>| place.pieces().any(|id| bad_pieces.contains(&id));
         for session in self.sessions().flatten() {
-            self.name_lost_events(&session, &bad_pieces, decoder, &mut report)?;
+            for index in self.units_of(&session).into_iter().flatten() {
+                if let Ok(row) = self.unit_row(index) {
+                    self.report_lost(&session, &row, &is_bad, decoder, &mut report)?;
+                }
+            }
         }
         Ok(())
     }
 
-    fn check_units(&self, session: &SessionRow, report: &mut Report<'_>) -> Result<()> {
+    fn check_units(
+        &self,
+        session: &SessionRow,
+        decoder: &mut SealedDecoder,
+        report: &mut Report<'_>,
+    ) -> Result<()> {
         let mut next = session.first;
         let units = found(self.units_of(session), |error| report(Some((session.key, all(session))), error))?;
         let mut damage = None;
@@ -65,13 +75,19 @@ impl<S: ByteSource> Sealed<S> {
             };
             if row.first != next {
                 let error = damage.take().unwrap_or_else(|| self.missing());
-                report(Some((session.key, next..row.first)), error)?;
+                report(Some((session.key, next.min(row.first)..next.max(row.first))), error)?;
             }
             next = row.end();
-            let text_at = row.offset.saturating_add(row.envelope.stored_bytes.into());
-            let checked =
-                self.frame_bytes(row.offset, row.envelope).and_then(|_| self.frame_bytes(text_at, row.text));
-            found(checked, |error| report(Some((session.key, row.first..row.end())), error))?;
+            let lost = Some((session.key, row.first..row.end()));
+            let envelopes = self.frame_bytes(row.offset, row.envelope);
+            if found(envelopes, |error| report(lost, error))?.is_none() {
+                continue;
+            }
+            let text = self.frame_bytes(row.text_offset(), row.text);
+            if found(text, |error| report(None, error))?.is_none() {
+                let is_text = |place: DataPlace<'_>| !matches!(place, DataPlace::Piece(_));
+                self.report_lost(session, &row, &is_text, decoder, report)?;
+            }
         }
         if next != session.end() {
             let error = damage.unwrap_or_else(|| self.missing());
@@ -99,33 +115,27 @@ impl<S: ByteSource> Sealed<S> {
         Ok(bad)
     }
 
-    /// Reports the session's events that need one of these pieces.
-    fn name_lost_events(
+    /// Reports those of a unit's events whose data is in a damaged place.
+    fn report_lost(
         &self,
         session: &SessionRow,
-        bad_pieces: &BTreeSet<u32>,
+        row: &UnitRow,
+        is_damaged: &dyn Fn(DataPlace<'_>) -> bool,
         decoder: &mut SealedDecoder,
         report: &mut Report<'_>,
     ) -> Result<()> {
         let mut unit = Unit::default();
-        for index in self.units_of(session).into_iter().flatten() {
-            let Ok(row) = self.unit_row(index) else { continue };
-            if self.decode_unit(&row, false, decoder, &mut unit).is_err() {
-                continue;
+        if let Err(error) = self.decode_unit(row, false, decoder, &mut unit) {
+            return damage_only(error).map(|_reported_before| ());
+        }
+        let mut lost = unit.places().filter(|(_, place)| is_damaged(*place)).map(|(seq, _)| seq).peekable();
+        while let Some(start) = lost.next() {
+            let mut end = start.next();
+            while lost.next_if_eq(&end).is_some() {
+                end = end.next();
             }
-            for (seq, place) in unit.places() {
-                let needed = match place {
-                    DataPlace::Inline { .. } => None,
-                    DataPlace::Piece(id) => Some(id).filter(|id| bad_pieces.contains(id)),
-                    DataPlace::Spliced { splices, .. } => {
-                        splices.iter().map(|splice| splice.piece).find(|id| bad_pieces.contains(id))
-                    }
-                };
-                if let Some(id) = needed {
-                    let error = corrupt(&format!("needs the damaged piece {id}"), row.offset).with_seq(seq);
-                    report(Some((session.key, seq..seq.next())), error)?;
-                }
-            }
+            let error = corrupt("the data of these events is damaged", row.offset).with_seq(start);
+            report(Some((session.key, start..end)), error)?;
         }
         Ok(())
     }

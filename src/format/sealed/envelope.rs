@@ -36,6 +36,18 @@ pub(super) enum DataPlace<'a> {
     Spliced { at: usize, bytes: usize, splices: Splices<'a> },
 }
 
+impl DataPlace<'_> {
+    /// The pieces that the data needs.
+    pub(super) fn pieces(&self) -> impl Iterator<Item = u32> {
+        let (whole, splices) = match *self {
+            Self::Inline { .. } => (None, None),
+            Self::Piece(id) => (Some(id), None),
+            Self::Spliced { splices, .. } => (None, Some(splices)),
+        };
+        whole.into_iter().chain(splices.into_iter().flat_map(Splices::iter).map(|splice| splice.piece))
+    }
+}
+
 /// A piece that was taken out of an event's data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Splice {
@@ -51,8 +63,8 @@ pub(super) struct Splices<'a> {
     encoded: &'a [u8],
 }
 
-impl Splices<'_> {
-    pub(super) fn iter(&self) -> impl Iterator<Item = Splice> {
+impl<'a> Splices<'a> {
+    pub(super) fn iter(self) -> impl Iterator<Item = Splice> + use<'a> {
         let mut rest = self.encoded;
         std::iter::from_fn(move || take_splice(&mut rest).ok())
     }
@@ -139,7 +151,9 @@ pub(super) struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    fn new(envelope: &'a [u8], first: Seq, count: usize) -> Taken<Self> {
+    /// A walk over the `count` events of a unit. Their envelopes are checked on the way.
+    pub(super) fn new(envelope: &'a [u8], first: Seq, count: u32) -> Taken<Self> {
+        let count = usize::try_from(count).map_err(|_| "bad count")?;
         let mut rest = envelope;
         let mut columns = [&[][..]; COLUMNS];
         let mut lengths = [count, 0, 0, 0, 0];
@@ -194,6 +208,17 @@ impl<'a> Walk<'a> {
         }
     }
 
+    /// Checks that nothing is left, and that all data in the unit's text adds up to `text_bytes`.
+    pub(super) fn check_end(&self, text_bytes: u32) -> Taken<()> {
+        if self.columns.iter().any(|column| !column.is_empty()) {
+            return Err("bytes after the last event");
+        }
+        if usize::try_from(text_bytes) != Ok(self.text_at) {
+            return Err("a text of another length");
+        }
+        Ok(())
+    }
+
     fn mark(&self) -> Mark {
         Mark { left: self.columns.map(<[u8]>::len), time_ms: self.previous_time_ms, text_at: self.text_at }
     }
@@ -221,25 +246,19 @@ impl Envelopes {
     pub(super) fn check(&mut self, first: Seq, count: u32, text_bytes: u32) -> Taken<()> {
         (self.first, self.count) = (first.get(), usize::try_from(count).map_err(|_| "bad count")?);
         self.marks.clear();
-        let mut walk = Walk::new(&self.bytes, first, self.count)?;
+        let mut walk = Walk::new(&self.bytes, first, count)?;
         for index in 0..self.count {
             if index % MARK_EVENTS == 0 {
                 self.marks.push(walk.mark());
             }
             walk.step()?;
         }
-        if walk.columns.iter().any(|column| !column.is_empty()) {
-            return Err("bytes after the last event");
-        }
-        if usize::try_from(text_bytes) != Ok(walk.text_at) {
-            return Err("a text of another length");
-        }
-        Ok(())
+        walk.check_end(text_bytes)
     }
 
     /// A walk over all events; `None` if nothing was checked yet.
     pub(super) fn walk(&self) -> Option<Walk<'_>> {
-        self.walk_from(Seq::new(self.first))
+        Walk::new(&self.bytes, Seq::new(self.first), u32::try_from(self.count).ok()?).ok()
     }
 
     /// A walk from the event `seq` on; `None` if the unit has no such event.
@@ -249,7 +268,7 @@ impl Envelopes {
             return None;
         }
         let mark = self.marks.get(index / MARK_EVENTS)?;
-        let mut walk = Walk::new(&self.bytes, Seq::new(self.first), self.count).ok()?;
+        let mut walk = self.walk()?;
         for (column, left) in walk.columns.iter_mut().zip(mark.left) {
             *column = column.get(column.len().checked_sub(left)?..)?;
         }

@@ -6,10 +6,11 @@
 //! [`limits`](crate::limits), and gives for damaged bytes an error for exactly the events that need them.
 //!
 //! Reading order: `rows` (what is found where), `envelope` (one unit), `pieces` (what events share), `spans` (what
-//! they repeat), `builder`, `reader`.
+//! they repeat), `builder`, `reader`, `directory`, `check`.
 
 mod builder;
 mod check;
+mod directory;
 mod envelope;
 mod header;
 mod output;
@@ -23,7 +24,7 @@ mod tests;
 pub use builder::{SealedBuilder, SealedStats};
 pub use check::SealedFinding;
 pub use header::{SealedHeader, SealedName};
-pub use reader::{Sealed, SealedDecoder, SealedItem, Unit};
+pub use reader::{ControlRecord, Sealed, SealedDecoder, SealedItem, StoredPiece, Unit};
 pub use rows::{SessionRow, UnitRow};
 
 use std::borrow::Cow;

@@ -11,14 +11,12 @@ use super::output::Output;
 use super::rows::{FileMark, PieceRow};
 use super::spans::{Print, print_of};
 use super::{ByteSource, SealedSink};
-use crate::format::compress::{DecodeFault, FrameEncoder, TextDecoder, encode_with_prefix};
+use crate::format::compress::{DecodeFault, FrameEncoder, LEVEL_DEFAULT, TextDecoder, encode_with_prefix};
 use crate::limits::{SEALED_CHAIN_MAX, SEALED_TABLE_ENTRIES_MAX};
 use crate::{Error, ErrorKind, Result};
 
-/// Level of pieces that stand alone and of units: measured in [`docs`](crate::format::docs), section 10.6.
-pub(super) const LEVEL: i32 = 6;
-/// Level of pieces with a base.
-const LEVEL_WITH_BASE: i32 = 3;
+/// Level of all frames in a sealed file: measured in [`docs`](crate::format::docs), section 10.6.
+pub(super) const LEVEL: i32 = LEVEL_DEFAULT;
 /// A piece that its base makes so many times smaller needs no search for a better base.
 const BASE_PAYS: usize = 8;
 /// Pieces that stand alone and are tried as bases for the first piece of a session.
@@ -187,7 +185,7 @@ impl PieceWriter {
     ) -> Result<u32> {
         let last = chain.last.filter(|&last| self.may_be_base(last));
         if last.is_some() {
-            encode_with_prefix(LEVEL_WITH_BASE, &chain.last_text, text, &mut self.frame)?;
+            encode_with_prefix(LEVEL, &chain.last_text, text, &mut self.frame)?;
             if self.frame.len() * BASE_PAYS <= text.len() {
                 return self.append(out, text, last);
             }
@@ -205,7 +203,7 @@ impl PieceWriter {
                 continue;
             }
             let prefix = self.reader.read(&Written { mark: self.mark, rows: &self.rows, out }, base)?;
-            encode_with_prefix(LEVEL_WITH_BASE, prefix, text, &mut self.trial)?;
+            encode_with_prefix(LEVEL, prefix, text, &mut self.trial)?;
             if self.trial.len() < self.frame.len() {
                 std::mem::swap(&mut self.frame, &mut self.trial);
                 best = Some(base);

@@ -7,26 +7,21 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use super::check::damage_only;
-use super::envelope::{DataPlace, Envelopes, Splices};
+use super::envelope::{DataPlace, Envelopes, Splices, Walk};
 use super::pieces::{PieceReader, PieceSource, corrupt, decode_error, stored_bytes};
-use super::rows::{
-    FOOTER_BYTES, FileMark, Footer, Frame, PIECE_ROW_BYTES, PieceRow, SESSION_ROW_BYTES, SessionRow,
-    UNIT_ROW_BYTES, UnitRow,
-};
+use super::rows::{FOOTER_BYTES, FileMark, Footer, Frame, PIECE_ROW_BYTES, SessionRow, UnitRow};
 use super::{ByteSource, SealedHeader};
-use crate::format::{Crc32, EventType, FrameKind, Record, SEGMENT_HEADER_BYTES, StoreId, crc32, varint};
-use crate::ids::{Position, Seq, SessionKey};
-use crate::limits::{
-    FRAME_PAYLOAD_BYTES_MAX, RECORD_BYTES_MAX, SEALED_SPAN_BYTES_MIN, SEALED_WRITE_BUFFER_BYTES,
-};
+use crate::format::{EventType, FrameKind, Record, SEGMENT_HEADER_BYTES, StoreId, crc32, varint};
+use crate::ids::{Position, Seq};
+use crate::limits::{FRAME_PAYLOAD_BYTES_MAX, RECORD_BYTES_MAX, SEALED_SPAN_BYTES_MIN};
 use crate::{Error, ErrorKind, Result};
 
 /// A sealed file. Shared by any number of threads, each with a [`SealedDecoder`] of its own.
 #[derive(Debug)]
 pub struct Sealed<S> {
-    source: S,
-    header: SealedHeader,
-    footer: Footer,
+    pub(super) source: S,
+    pub(super) header: SealedHeader,
+    pub(super) footer: Footer,
     footer_crc: u32,
 }
 
@@ -37,6 +32,8 @@ pub struct SealedDecoder {
     /// The file whose piece is kept.
     file: Option<(StoreId, FileMark, u32)>,
     data: String,
+    /// Buffers for reading a range.
+    unit: Unit,
 }
 
 /// A decoded unit, to be cached or reused by the caller.
@@ -45,6 +42,28 @@ pub struct Unit {
     envelopes: Envelopes,
     /// The unit's text, once it was loaded.
     text: Option<String>,
+}
+
+/// What a version of versioned data takes in its file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StoredPiece {
+    /// Its number in the file: equal versions have the same.
+    pub id: u32,
+    /// What it takes in the file, however many events refer to it, in bytes.
+    pub stored_bytes: u64,
+    /// Whether it is stored as the difference to another one.
+    pub is_difference: bool,
+}
+
+/// What a create, remove or vocabulary frame said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ControlRecord<'a> {
+    /// Kind of the frame.
+    pub kind: FrameKind,
+    /// Its subject: a session key.
+    pub subject: u64,
+    /// Its payload.
+    pub payload: &'a [u8],
 }
 
 /// What reading a range of events comes upon.
@@ -109,27 +128,6 @@ impl<S: ByteSource> Sealed<S> {
         self.footer.event_count
     }
 
-    /// The sessions, in ascending order of their keys; an error in the place of a damaged row.
-    pub fn sessions(&self) -> impl Iterator<Item = Result<SessionRow>> {
-        (0..self.footer.session_count).map(|number| self.session_row(number))
-    }
-
-    /// The session with this key, if the file has it.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Corrupt`] if a damaged row may be the one, [`ErrorKind::Io`].
-    pub fn find(&self, key: SessionKey) -> Result<Option<SessionRow>> {
-        let count = self.footer.session_count;
-        let found = search(0..count, |number| Ok(self.session_row(number)?.key.cmp(&key)));
-        match found {
-            Ok(found) => found.map(|number| self.session_row(number)).transpose(),
-            Err(error) => {
-                let intact = self.sessions().flatten().find(|row| row.key == key);
-                intact.map(Some).ok_or(error)
-            }
-        }
-    }
-
     /// The summary that was stored with a session.
     ///
     /// # Errors
@@ -146,54 +144,25 @@ impl<S: ByteSource> Sealed<S> {
         Ok(summary)
     }
 
-    /// Shows the control records, in the order in which they were added: kind, subject and payload.
+    /// Shows the control records, in the order in which they were added.
     ///
     /// # Errors
     /// [`ErrorKind::Corrupt`] if they are damaged, [`ErrorKind::Io`], and those of the visitor.
     pub fn control(
         &self,
         decoder: &mut SealedDecoder,
-        visitor: &mut dyn FnMut(FrameKind, u64, &[u8]) -> Result<()>,
+        visitor: &mut dyn FnMut(ControlRecord<'_>) -> Result<()>,
     ) -> Result<()> {
         decoder.enter(self);
         for id in 0..self.footer.control_count {
             let mut rest = decoder.pieces.read(self, id)?;
             while !rest.is_empty() {
-                let (kind, subject, payload) = take_control(&mut rest)
+                let record = take_control(&mut rest)
                     .ok_or_else(|| corrupt("malformed control records", self.footer.piece_row_offset(id)))?;
-                visitor(kind, subject, payload)?;
+                visitor(record)?;
             }
         }
         Ok(())
-    }
-
-    /// The unit that holds an event of the session; `None` if the file does not have the event.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Corrupt`] if the unit's row is damaged, [`ErrorKind::Io`].
-    pub fn unit_of(&self, session: &SessionRow, seq: Seq) -> Result<Option<UnitRow>> {
-        if !(session.first..session.end()).contains(&seq) {
-            return Ok(None);
-        }
-        let found = search(self.units_of(session)?, |index| {
-            let row = self.unit_row(index)?;
-            Ok(if seq < row.first {
-                std::cmp::Ordering::Greater
-            } else if seq >= row.end() {
-                std::cmp::Ordering::Less
-            } else {
-                std::cmp::Ordering::Equal
-            })
-        });
-        match found {
-            Ok(Some(index)) => self.unit_row(index).map(Some),
-            Ok(None) => Err(corrupt("no unit has the event", self.footer.directories).with_seq(seq)),
-            Err(error) => {
-                let mut intact = self.units_of(session)?.filter_map(|index| self.unit_row(index).ok());
-                let found = intact.find(|row| (row.first..row.end()).contains(&seq));
-                found.map(Some).ok_or_else(|| error.with_seq(seq))
-            }
-        }
     }
 
     /// Decodes a unit's envelopes, and its text if that is wanted.
@@ -208,8 +177,7 @@ impl<S: ByteSource> Sealed<S> {
         unit: &mut Unit,
     ) -> Result<()> {
         unit.text = None;
-        let bytes = &mut unit.envelopes.bytes;
-        self.decode_frame(row.offset, row.envelope, FRAME_PAYLOAD_BYTES_MAX, decoder, bytes)?;
+        self.load_envelopes(row, decoder, &mut unit.envelopes)?;
         let checked = unit.envelopes.check(row.first, row.count, row.text.text_bytes);
         checked.map_err(|why| corrupt(why, row.offset))?;
         if want_text { self.load_text(row, decoder, &mut unit.text) } else { Ok(()) }
@@ -238,6 +206,23 @@ impl<S: ByteSource> Sealed<S> {
         Ok(Some(Record { data, ..record }))
     }
 
+    /// The piece that is all of an event's data; `None` for an event whose data is not one version of versioned data.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Corrupt`] if the piece's row makes no sense, [`ErrorKind::Io`].
+    pub fn piece_of(&self, unit: &Unit, seq: Seq) -> Result<Option<StoredPiece>> {
+        let step = unit.envelopes.walk_from(seq).and_then(|mut walk| walk.step().ok().flatten());
+        let Some((_, _, DataPlace::Piece(id))) = step else {
+            return Ok(None);
+        };
+        let row = self.row(id)?;
+        Ok(Some(StoredPiece {
+            id,
+            stored_bytes: u64::from(row.stored_bytes) + PIECE_ROW_BYTES as u64,
+            is_difference: row.base.is_some(),
+        }))
+    }
+
     /// Shows the session's events in `range`, in order. Data is looked up only for the types that `want` names; a unit's
     /// text is decoded only if one of them has its data there.
     ///
@@ -253,9 +238,23 @@ impl<S: ByteSource> Sealed<S> {
         visitor: &mut dyn FnMut(SealedItem<'_>) -> Result<()>,
     ) -> Result<()> {
         decoder.enter(self);
+        let mut unit = std::mem::take(&mut decoder.unit);
+        let read = self.events_through(session, range, want, decoder, &mut unit, visitor);
+        decoder.unit = unit;
+        read
+    }
+
+    fn events_through(
+        &self,
+        session: &SessionRow,
+        range: Range<Seq>,
+        want: &dyn Fn(EventType<'_>) -> bool,
+        decoder: &mut SealedDecoder,
+        unit: &mut Unit,
+        visitor: &mut dyn FnMut(SealedItem<'_>) -> Result<()>,
+    ) -> Result<()> {
         let end = range.end.min(session.end());
         let mut next = range.start.max(session.first);
-        let mut unit = Unit::default();
         let mut damage = None;
         for index in self.units_from(session, next)? {
             if next >= end {
@@ -276,7 +275,7 @@ impl<S: ByteSource> Sealed<S> {
             let part = next.max(row.first)..row.end().min(end);
             next = part.end.max(next);
             if part.start < part.end {
-                self.unit_events(&row, part, want, decoder, &mut unit, visitor)?;
+                self.unit_events(&row, part, want, decoder, unit, visitor)?;
             }
         }
         if next < end {
@@ -295,37 +294,51 @@ impl<S: ByteSource> Sealed<S> {
         unit: &mut Unit,
         visitor: &mut dyn FnMut(SealedItem<'_>) -> Result<()>,
     ) -> Result<()> {
-        if let Err(error) = self.decode_unit(row, false, decoder, unit) {
+        unit.text = None;
+        let Unit { envelopes, text } = unit;
+        if let Err(error) = self.load_envelopes(row, decoder, envelopes) {
             return visitor(SealedItem::Unreadable(part, damage_only(error)?));
         }
-        let Unit { envelopes, text } = unit;
-        let Some(mut walk) = envelopes.walk_from(part.start) else {
-            return Ok(());
-        };
-        while let Ok(Some((seq, record, place))) = walk.step() {
-            if seq >= part.end {
-                break;
-            }
-            let read = if want(record.event_type) {
-                let loaded = match place {
-                    DataPlace::Inline { .. } | DataPlace::Spliced { .. } if text.is_none() => {
-                        self.load_text(row, decoder, text)
-                    }
-                    _ => Ok(()),
-                };
-                loaded.and_then(|()| self.data(text.as_deref(), place, decoder))
-            } else {
-                Ok("")
+        let mut next = part.start;
+        let mut walk = Walk::new(&envelopes.bytes, row.first, row.count);
+        while next < part.end {
+            let step = walk.as_mut().map_err(|why| *why).and_then(|walk| walk.step());
+            let (seq, record, place) = match step {
+                Ok(Some(step)) => step,
+                Ok(None) => break,
+                Err(why) => {
+                    let error = corrupt(why, row.offset);
+                    return visitor(SealedItem::Unreadable(next..part.end, error));
+                }
             };
-            match read {
+            if seq < next {
+                continue;
+            }
+            next = seq.next();
+            let data = if want(record.event_type) { self.data_in(row, text, place, decoder) } else { Ok("") };
+            match data {
                 Ok(data) => visitor(SealedItem::Event(seq, Record { data, ..record }))?,
                 Err(error) => {
                     let error = damage_only(error)?.with_seq(seq);
-                    visitor(SealedItem::Unreadable(seq..seq.next(), error))?;
+                    visitor(SealedItem::Unreadable(seq..next, error))?;
                 }
             }
         }
         Ok(())
+    }
+
+    /// Data at `place` in a unit whose text is loaded when it is first needed.
+    fn data_in<'a>(
+        &self,
+        row: &UnitRow,
+        text: &'a mut Option<String>,
+        place: DataPlace<'_>,
+        decoder: &'a mut SealedDecoder,
+    ) -> Result<&'a str> {
+        if text.is_none() && !matches!(place, DataPlace::Piece(_)) {
+            self.load_text(row, decoder, text)?;
+        }
+        self.data(text.as_deref(), place, decoder)
     }
 
     /// Data at `place`, given the text of the event's unit.
@@ -376,9 +389,18 @@ impl<S: ByteSource> Sealed<S> {
         Ok(())
     }
 
+    fn load_envelopes(
+        &self,
+        row: &UnitRow,
+        decoder: &mut SealedDecoder,
+        envelopes: &mut Envelopes,
+    ) -> Result<()> {
+        self.decode_frame(row.offset, row.envelope, FRAME_PAYLOAD_BYTES_MAX, decoder, &mut envelopes.bytes)
+    }
+
     fn load_text(&self, row: &UnitRow, decoder: &mut SealedDecoder, text: &mut Option<String>) -> Result<()> {
         let mut bytes = text.take().unwrap_or_default().into_bytes();
-        let offset = row.offset.saturating_add(row.envelope.stored_bytes.into());
+        let offset = row.text_offset();
         self.decode_frame(offset, row.text, RECORD_BYTES_MAX, decoder, &mut bytes)?;
         let decoded = String::from_utf8(bytes).map_err(|_| corrupt("a unit's text is not UTF-8", offset))?;
         *text = Some(decoded);
@@ -406,26 +428,6 @@ impl<S: ByteSource> Sealed<S> {
         decoded.map_err(|fault| decode_error(fault, offset))
     }
 
-    pub(super) fn piece_count(&self) -> u32 {
-        self.footer.piece_count
-    }
-
-    /// Checks the CRC over all directories, a buffer at a time.
-    pub(super) fn check_directories(&self) -> Result<()> {
-        let end = self.source.len().saturating_sub(FOOTER_BYTES as u64);
-        let mut crc = Crc32::default();
-        let mut at = self.footer.directories;
-        while at < end {
-            let bytes = u32::try_from((end - at).min(SEALED_WRITE_BUFFER_BYTES as u64)).unwrap_or(0);
-            crc.update(&stored_bytes(&self.source, at, bytes)?);
-            at += u64::from(bytes);
-        }
-        if crc.finish() == self.footer.directories_crc {
-            return Ok(());
-        }
-        Err(corrupt("its directories are damaged", self.footer.directories))
-    }
-
     /// Whether the header's bytes are exactly what the header demands.
     pub(super) fn check_header(&self) -> Result<()> {
         let stored = stored_bytes(&self.source, 0, narrow(SEGMENT_HEADER_BYTES))?;
@@ -443,61 +445,6 @@ impl<S: ByteSource> Sealed<S> {
         }
         Ok(stored)
     }
-
-    pub(super) fn session_row(&self, number: u32) -> Result<SessionRow> {
-        let offset = self.footer.session_row_offset(number);
-        let row = stored_bytes(&self.source, offset, narrow(SESSION_ROW_BYTES))?;
-        SessionRow::decode(self.header.mark(), number, &row)
-            .ok_or_else(|| corrupt("a session's row is damaged", offset))
-    }
-
-    pub(super) fn unit_row(&self, index: u32) -> Result<UnitRow> {
-        let offset = self.footer.unit_row_offset(index);
-        let row = stored_bytes(&self.source, offset, narrow(UNIT_ROW_BYTES))?;
-        UnitRow::decode(self.header.mark(), index, &row)
-            .ok_or_else(|| corrupt("a unit's row is damaged", offset))
-    }
-
-    /// Numbers of the session's units.
-    pub(super) fn units_of(&self, session: &SessionRow) -> Result<Range<u32>> {
-        let end = session.first_unit.checked_add(session.unit_count);
-        let end = end.filter(|&end| end <= self.footer.unit_count);
-        let end = end.ok_or_else(|| corrupt("a session names units that do not exist", 0))?;
-        Ok(session.first_unit..end)
-    }
-
-    /// Numbers of the session's units, from the one that holds `seq` if that can be told.
-    fn units_from(&self, session: &SessionRow, seq: Seq) -> Result<Range<u32>> {
-        let units = self.units_of(session)?;
-        let start = match self.unit_of(session, seq) {
-            Ok(Some(row)) => row.index,
-            _ => units.start,
-        };
-        Ok(start..units.end)
-    }
-
-    pub(super) fn missing(&self) -> Error {
-        corrupt("no unit has these events", self.footer.directories)
-    }
-}
-
-impl<S: ByteSource> PieceSource for Sealed<S> {
-    fn mark(&self) -> FileMark {
-        self.header.mark()
-    }
-
-    fn row(&self, id: u32) -> Result<PieceRow> {
-        if id >= self.footer.piece_count {
-            return Err(corrupt("a piece that does not exist", self.footer.directories));
-        }
-        let offset = self.footer.piece_row_offset(id);
-        let row = stored_bytes(&self.source, offset, narrow(PIECE_ROW_BYTES))?;
-        PieceRow::decode(id, &row).ok_or_else(|| corrupt("a piece's row is damaged", offset))
-    }
-
-    fn stored(&self, row: &PieceRow) -> Result<Cow<'_, [u8]>> {
-        stored_bytes(&self.source, row.offset, row.stored_bytes)
-    }
 }
 
 impl SealedDecoder {
@@ -506,7 +453,7 @@ impl SealedDecoder {
     /// # Errors
     /// [`ErrorKind::Limit`] when there is no memory for it.
     pub fn new() -> Result<Self> {
-        Ok(Self { pieces: PieceReader::new()?, file: None, data: String::new() })
+        Ok(Self { pieces: PieceReader::new()?, file: None, data: String::new(), unit: Unit::default() })
     }
 
     fn enter<S: ByteSource>(&mut self, file: &Sealed<S>) {
@@ -535,20 +482,7 @@ impl Unit {
     }
 }
 
-/// Binary search; `compare` tells how the number's row lies to what is sought.
-fn search(mut range: Range<u32>, compare: impl Fn(u32) -> Result<std::cmp::Ordering>) -> Result<Option<u32>> {
-    while range.start < range.end {
-        let middle = range.start + (range.end - range.start) / 2;
-        match compare(middle)? {
-            std::cmp::Ordering::Less => range.start = middle + 1,
-            std::cmp::Ordering::Greater => range.end = middle,
-            std::cmp::Ordering::Equal => return Ok(Some(middle)),
-        }
-    }
-    Ok(None)
-}
-
-fn take_control<'a>(rest: &mut &'a [u8]) -> Option<(FrameKind, u64, &'a [u8])> {
+fn take_control<'a>(rest: &mut &'a [u8]) -> Option<ControlRecord<'a>> {
     let (&kind, after) = rest.split_first()?;
     let mut after = after;
     let kind = FrameKind::from_byte(kind)?;
@@ -556,11 +490,11 @@ fn take_control<'a>(rest: &mut &'a [u8]) -> Option<(FrameKind, u64, &'a [u8])> {
     let bytes = usize::try_from(varint::take(&mut after)?).ok()?;
     let (payload, after) = after.split_at_checked(bytes)?;
     *rest = after;
-    Some((kind, subject, payload))
+    Some(ControlRecord { kind, subject, payload })
 }
 
 /// A constant of the layout; all of them are small.
-const fn narrow(bytes: usize) -> u32 {
+pub(super) const fn narrow(bytes: usize) -> u32 {
     assert!(bytes <= 4096);
     #[expect(clippy::cast_possible_truncation, reason = "checked above")]
     {

@@ -170,6 +170,11 @@ impl UnitRow {
         Seq::new(self.first.get() + self.count as u64)
     }
 
+    /// Where the text's frame is: behind that of the envelopes.
+    pub(super) fn text_offset(&self) -> u64 {
+        self.offset.saturating_add(self.envelope.stored_bytes.into())
+    }
+
     pub(super) fn encode(&self, mark: FileMark) -> Vec<u8> {
         let mut row = Vec::with_capacity(UNIT_ROW_BYTES);
         row.extend(narrow(self.first.get()).to_le_bytes());
@@ -334,3 +339,98 @@ fn narrow(seq: u64) -> u32 {
 }
 
 const _: () = assert!(EVENTS_PER_SESSION_MAX < u32::MAX as u64);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MARK: FileMark = FileMark { first: 5, generation: 2 };
+
+    /// The CRC that section 10.4 names, from the words of the row.
+    fn sealed(number: u32, kind: u32, row: &[u8]) -> Vec<u8> {
+        let place =
+            [&5_u64.to_le_bytes()[..], &2_u64.to_le_bytes(), &number.to_le_bytes(), &kind.to_le_bytes()];
+        let crc = crc32(&[&place.concat()[..], row].concat());
+        [row, &crc.to_le_bytes()].concat()
+    }
+
+    fn words(words: &[u32]) -> Vec<u8> {
+        words.iter().flat_map(|word| word.to_le_bytes()).collect()
+    }
+
+    #[test]
+    fn session_rows_are_pinned() {
+        let summary = Stretch { offset: 8, bytes: 9, crc: 10 };
+        let row = SessionRow {
+            key: SessionKey::new(3),
+            first: Seq::new(4),
+            count: 5,
+            first_unit: 6,
+            unit_count: 7,
+            summary,
+        };
+        let bytes = row.encode(MARK, 1);
+        assert_eq!(bytes, sealed(1, 1, &words(&[3, 0, 4, 5, 6, 7, 8, 0, 9, 10])));
+        assert_eq!(bytes.len(), SESSION_ROW_BYTES);
+        assert_eq!(SessionRow::decode(MARK, 1, &bytes), Some(row));
+        assert_eq!(SessionRow::decode(MARK, 2, &bytes), None);
+        assert_eq!(SessionRow::decode(FileMark { first: 6, ..MARK }, 1, &bytes), None);
+        let beyond = SessionRow { first: Seq::new(EVENTS_PER_SESSION_MAX), ..row };
+        assert_eq!(SessionRow::decode(MARK, 1, &beyond.encode(MARK, 1)), None);
+    }
+
+    #[test]
+    fn unit_rows_are_pinned() {
+        let envelope = Frame { stored_bytes: 3, text_bytes: 4, crc: 5 };
+        let text = Frame { stored_bytes: 6, text_bytes: 7, crc: 8 };
+        let row = UnitRow { index: 9, first: Seq::new(1), count: 2, offset: 10, envelope, text };
+        let bytes = row.encode(MARK);
+        assert_eq!(bytes, sealed(9, 2, &words(&[1, 2, 10, 0, 3, 4, 5, 6, 7, 8])));
+        assert_eq!(bytes.len(), UNIT_ROW_BYTES);
+        assert_eq!(UnitRow::decode(MARK, 9, &bytes), Some(row));
+        for count in [0, SEALED_UNIT_EVENTS_MAX + 1] {
+            assert_eq!(UnitRow::decode(MARK, 9, &UnitRow { count, ..row }.encode(MARK)), None);
+        }
+    }
+
+    #[test]
+    fn piece_rows_are_pinned_and_answer_for_their_frame() {
+        let mut row = PieceRow { offset: 10, stored_bytes: 3, text_bytes: 7, base: Some(4), crc: 0 };
+        row.crc = row.crc_with(MARK, 6, b"abc");
+        let fields = words(&[10, 0, 3, 7, 5]);
+        let covered = sealed(6, 3, &[&fields[..], &crc32(b"abc").to_le_bytes()].concat());
+        let bytes = row.encode();
+        assert_eq!(bytes, [&fields[..], &covered[covered.len() - 4..]].concat());
+        assert_eq!(bytes.len(), PIECE_ROW_BYTES);
+        assert_eq!(PieceRow::decode(6, &bytes), Some(row));
+        assert!(
+            row.is_sound(MARK, 6, b"abc") && !row.is_sound(MARK, 6, b"abd") && !row.is_sound(MARK, 7, b"abc")
+        );
+        assert_eq!(PieceRow::decode(4, &bytes), None, "a base is an earlier piece");
+    }
+
+    #[test]
+    fn the_footer_is_pinned() {
+        let directories_bytes = SESSION_ROW_BYTES + 2 * UNIT_ROW_BYTES + 3 * PIECE_ROW_BYTES;
+        let footer = Footer {
+            directories: 5_000,
+            session_count: 1,
+            unit_count: 2,
+            piece_count: 3,
+            control_count: 1,
+            covered_to: 6_000,
+            file_bytes: (5_000 + directories_bytes + FOOTER_BYTES) as u64,
+            event_count: 7,
+            directories_crc: 8,
+        };
+        let (bytes, crc) = footer.encode(MARK);
+        let length = u32::try_from(footer.file_bytes).unwrap();
+        let fields = sealed(0, 4, &words(&[5_000, 0, 1, 2, 3, 1, 6_000, 0, length, 0, 7, 0, 8]));
+        assert_eq!(bytes, [&fields[..], b"SESSEAL\n"].concat());
+        assert_eq!(bytes.len(), FOOTER_BYTES);
+        assert_eq!(Footer::decode(MARK, footer.file_bytes, &bytes), Some((footer, crc)));
+        assert_eq!(Footer::decode(MARK, footer.file_bytes + 1, &bytes), None);
+        let (other, _) = Footer { unit_count: 3, ..footer }.encode(MARK);
+        assert_eq!(Footer::decode(MARK, footer.file_bytes, &other), None);
+    }
+}
