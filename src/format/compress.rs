@@ -3,8 +3,8 @@
 //! Decoding is streamed into buffers of the caller's size; nothing is ever allocated from a size that a
 //! header claims, except the window, which is capped. Reused contexts make a frame cost no set-up.
 
-use zstd_safe::zstd_sys::ZSTD_ErrorCode;
-use zstd_safe::{CCtx, CParameter, DCtx, DParameter, InBuffer, OutBuffer, ResetDirective};
+use zstd::zstd_safe::zstd_sys::ZSTD_ErrorCode;
+use zstd::zstd_safe::{self, CCtx, CParameter, DCtx, DParameter, InBuffer, OutBuffer, ResetDirective};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::ZSTD_WINDOW_LOG_MAX;
