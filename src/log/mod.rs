@@ -193,11 +193,11 @@ impl Log {
     /// [`Io`](ErrorKind::Io) if a sync failed; the log is then closed. Space that cannot be prepared is no
     /// error.
     pub fn maintain(&self) -> Result<()> {
-        self.committer.maintain()
+        self.committer.maintain(&|| ())
     }
 
     /// Commits what is queued, syncs, ends the segment, and gives the lock back. Everybody else's later
-    /// calls get [`Closed`](ErrorKind::Closed); a second close does nothing.
+    /// calls get [`Closed`](ErrorKind::Closed); a second close waits for the first.
     ///
     /// # Errors
     /// [`Io`](ErrorKind::Io) if a write failed now, [`Closed`](ErrorKind::Closed) if one failed before.

@@ -32,6 +32,7 @@ pub(super) struct TestStorage {
 struct Changes {
     made: AtomicU64,
     failing_from: AtomicU64,
+    panicking_at: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -105,6 +106,11 @@ impl TestStorage {
         self.changes.made.load(SeqCst)
     }
 
+    /// The change after `count` more panics.
+    pub(super) fn panic_after(&self, count: u64) {
+        self.changes.panicking_at.store(self.changes_made() + count, SeqCst);
+    }
+
     /// The change after `count` more, and all that follow, fail.
     pub(super) fn fail_after(&self, count: u64) {
         self.changes.failing_from.store(self.changes_made() + count, SeqCst);
@@ -113,13 +119,16 @@ impl TestStorage {
 
 impl Default for Changes {
     fn default() -> Self {
-        Self { made: AtomicU64::new(0), failing_from: AtomicU64::new(u64::MAX) }
+        let [failing_from, panicking_at] = [(); 2].map(|()| AtomicU64::new(u64::MAX));
+        Self { made: AtomicU64::new(0), failing_from, panicking_at }
     }
 }
 
 impl Changes {
     fn next(&self) -> io::Result<()> {
-        if self.made.fetch_add(1, SeqCst) >= self.failing_from.load(SeqCst) {
+        let number = self.made.fetch_add(1, SeqCst);
+        assert_ne!(number, self.panicking_at.load(SeqCst), "injected");
+        if number >= self.failing_from.load(SeqCst) {
             return Err(io::Error::new(io::ErrorKind::StorageFull, "injected"));
         }
         Ok(())
