@@ -25,6 +25,8 @@ pub(super) struct TestStorage {
     durable_names: Mutex<BTreeMap<String, Arc<TestFile>>>,
     locked: Arc<AtomicBool>,
     changes: Arc<Changes>,
+    /// Names that the next listings leave out, or show though they are gone; one for each listing.
+    stale: Mutex<Vec<String>>,
 }
 
 /// Counts the operations that change something, and fails them from a chosen one on.
@@ -102,6 +104,11 @@ impl TestStorage {
         self.files.lock().keys().cloned().collect()
     }
 
+    /// Lets the next listing show `name` if there is no such file, and leave it out if there is.
+    pub(super) fn list_stale(&self, name: &str) {
+        self.stale.lock().push(name.to_owned());
+    }
+
     pub(super) fn changes_made(&self) -> u64 {
         self.changes.made.load(SeqCst)
     }
@@ -137,7 +144,14 @@ impl Changes {
 
 impl Storage for TestStorage {
     fn list(&self) -> io::Result<Vec<String>> {
-        Ok(self.names())
+        let mut names = self.names();
+        if let Some(stale) = self.stale.lock().pop() {
+            match names.iter().position(|name| *name == stale) {
+                Some(at) => drop(names.remove(at)),
+                None => names.push(stale),
+            }
+        }
+        Ok(names)
     }
 
     fn open(&self, name: &str, _: Access) -> io::Result<Arc<dyn StorageFile>> {

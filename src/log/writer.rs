@@ -13,7 +13,7 @@ use super::commit::Entry;
 use super::completion::Committed;
 use super::metrics::Counters;
 use super::scan::Visitor;
-use super::segments::Segments;
+use super::segments::{SPARE_NAME, Segments, temporary_name};
 use crate::format::{
     FRAME_HEADER_BYTES, Features, FrameHeader, FrameKind, FramePlace, SEGMENT_HEADER_BYTES, SegmentHeader,
     StoreId, padding_bytes, segment_file_name,
@@ -24,7 +24,6 @@ use crate::{Error, ErrorKind, Result, limits};
 
 const HEADER_BYTES: u64 = SEGMENT_HEADER_BYTES as u64;
 const FRAME_BYTES: u64 = FRAME_HEADER_BYTES as u64;
-const SPARE_NAME: &str = "spare.tmp";
 /// One write of zeros: short, because a commit may wait for it.
 static ZERO_CHUNK: [u8; 256 << 10] = [0; 256 << 10];
 
@@ -280,7 +279,7 @@ impl Writer {
         let segment = self.previous_end.map_or(SegmentId::new(1), |end| end.segment.next());
         let name = segment_file_name(segment);
         let spare = self.spare.take();
-        let temporary = if spare.is_some() { SPARE_NAME.to_owned() } else { format!("{name}.tmp") };
+        let temporary = if spare.is_some() { SPARE_NAME.to_owned() } else { temporary_name(&name) };
         let storage = Arc::clone(&self.parts.segments);
         let failed = |source| storage.io_error("begin segment", &name, source);
         let (file, zeroed) = match spare {
