@@ -1,5 +1,6 @@
 //! Payloads of the frames that are not events: `create` and `vocabulary`.
 
+use super::file_header::NUMBER_END;
 use super::varint;
 use crate::ids::{Seq, SessionKey};
 use crate::{Error, ErrorKind, Result, limits};
@@ -57,7 +58,7 @@ impl<'a> CreatePayload<'a> {
     }
 
     fn take(rest: &mut &'a [u8]) -> Option<Self> {
-        let owner = varint::take(rest)?;
+        let owner = take_number(rest)?;
         let shared = if owner == 0 {
             None
         } else {
@@ -65,7 +66,7 @@ impl<'a> CreatePayload<'a> {
             Some(SharedPrefix {
                 owner: SessionKey::new(owner),
                 end: Seq::new(end),
-                logical_bytes: varint::take(rest)?,
+                logical_bytes: take_number(rest)?,
                 chain: u32::try_from(varint::take(rest)?).ok()?,
                 title: take_title(rest)?,
             })
@@ -121,7 +122,7 @@ impl<'a> SummaryPayload<'a> {
         Some(Self {
             last_time,
             open_turn: flags & 1 == 1,
-            logical_bytes: varint::take(rest)?,
+            logical_bytes: take_number(rest)?,
             chain: u32::try_from(varint::take(rest)?).ok()?,
             title: take_title(rest)?,
         })
@@ -152,6 +153,11 @@ pub fn decode_vocabulary(mut payload: &[u8]) -> Result<Vec<&str>> {
         );
     }
     Ok(names)
+}
+
+/// An id or a size: small enough to be added to.
+fn take_number(rest: &mut &[u8]) -> Option<u64> {
+    varint::take(rest).filter(|&number| number < NUMBER_END)
 }
 
 fn put_title(out: &mut Vec<u8>, title: Option<&str>) {
@@ -206,6 +212,19 @@ mod tests {
                     .all(|n| CreatePayload::decode(&out[..n]).is_err_and(|e| e.kind() == ErrorKind::Corrupt)
                         || CreatePayload::decode(&out[..n]).is_ok_and(|c| c != fork))
             );
+        }
+    }
+
+    #[test]
+    fn keys_and_sizes_that_could_not_be_added_to_are_refused() {
+        for (owner, logical_bytes, good) in
+            [(NUMBER_END, 0, false), (1, u64::MAX, false), (NUMBER_END - 1, NUMBER_END - 1, true)]
+        {
+            let owner = SessionKey::new(owner);
+            let shared = SharedPrefix { owner, end: Seq::new(7), logical_bytes, chain: 0, title: None };
+            let mut out = Vec::new();
+            CreatePayload { shared: Some(shared), header: "h" }.encode(&mut out);
+            assert_eq!(CreatePayload::decode(&out).is_ok(), good);
         }
     }
 

@@ -49,8 +49,7 @@ impl Store {
     }
 
     pub(super) fn open_for_reading(storage: Arc<dyn Storage>, options: StoreOptions) -> Result<Self> {
-        let mut catalog = Catalog::default();
-        let reader = LogReader::open(Arc::clone(&storage), &mut catalog)?;
+        let (reader, catalog) = LogReader::open_fresh(&storage)?;
         Ok(Self::assemble(storage, Access::Read(Box::new(RwLock::new(reader))), catalog, options.clock))
     }
 
@@ -102,8 +101,8 @@ impl Inner {
         let mut catalog = self.catalog.lock();
         let mut reader = reader.write();
         if reader.refresh(&mut *catalog)? == Refreshed::Superseded {
-            let mut afresh = Catalog::default();
-            *reader = LogReader::open(Arc::clone(&self.storage), &mut afresh)?;
+            let (opened, afresh) = LogReader::open_fresh(&self.storage)?;
+            *reader = opened;
             catalog.replace(afresh);
         }
         *self.vocabulary.write() = Arc::new(catalog.vocabulary.clone());

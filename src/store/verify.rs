@@ -8,7 +8,6 @@ use super::options::StoreOptions;
 use super::session::Session;
 use super::store::Store;
 use crate::event::{Family, RefusalKind};
-use crate::format::segment_file_name;
 use crate::ids::Seq;
 use crate::log::{Damage, DamageCause};
 use crate::projection::Invariants;
@@ -129,6 +128,9 @@ impl Store {
         let frame = damage.frame.as_ref();
         let entry = frame.and_then(|frame| catalog.entry_of(frame));
         let (kind, what) = match damage.cause {
+            DamageCause::SealedFile(_) => {
+                (RefusalKind::CorruptRecord, "the header or the footer of a sealed file is damaged")
+            }
             DamageCause::SegmentHeader => (RefusalKind::CorruptRecord, "the segment header is damaged"),
             DamageCause::Payload => {
                 (RefusalKind::FrameChecksum, "a frame's payload does not match its checksum")
@@ -143,7 +145,7 @@ impl Store {
             _ => format!("{} bytes", damage.bytes),
         };
         Finding {
-            path: self.inner.file_path(&segment_file_name(damage.at.segment)),
+            path: self.inner.file_path(&damage.file_name()),
             offset: Some(damage.at.offset),
             session: entry.map(|entry| entry.header.id.clone()),
             seq: frame.filter(|frame| frame.count > 0).map(|frame| Seq::new(frame.tag)),
