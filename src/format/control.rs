@@ -25,6 +25,8 @@ pub struct SharedPrefix<'a> {
     pub logical_bytes: u64,
     /// Chained checksum over them.
     pub chain: u32,
+    /// Time of the last of them, in milliseconds since the Unix epoch.
+    pub last_time: i64,
     /// The title in force at their end.
     pub title: Option<&'a str>,
 }
@@ -40,6 +42,7 @@ impl<'a> CreatePayload<'a> {
                 varint::put(out, shared.end.get());
                 varint::put(out, shared.logical_bytes);
                 varint::put(out, u64::from(shared.chain));
+                varint::put_signed(out, shared.last_time);
                 put_title(out, shared.title);
             }
         }
@@ -68,6 +71,7 @@ impl<'a> CreatePayload<'a> {
                 end: Seq::new(end),
                 logical_bytes: take_number(rest)?,
                 chain: u32::try_from(varint::take(rest)?).ok()?,
+                last_time: varint::take_signed(rest)?,
                 title: take_title(rest)?,
             })
         };
@@ -201,6 +205,7 @@ mod tests {
                 end: Seq::new(7),
                 logical_bytes: 9,
                 chain: u32::MAX,
+                last_time: -3,
                 title,
             };
             let fork = CreatePayload { shared: Some(shared), header: "h" };

@@ -115,6 +115,11 @@ impl Cursor {
         self.place(self.at)
     }
 
+    /// How far what was visited is known to be durable.
+    pub(super) fn synced_through(&self) -> Position {
+        self.place(if self.finished { self.at } else { self.synced.min(self.at) })
+    }
+
     pub(super) fn place(&self, offset: u64) -> Position {
         Position { segment: self.current.segment, offset }
     }

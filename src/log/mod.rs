@@ -33,7 +33,7 @@ use parking_lot::Mutex;
 pub use batch::{Batch, Durability, FrameDraft};
 pub use completion::{Committed, Completion};
 pub use metrics::LogMetrics;
-pub use reader::{LogReader, Refreshed};
+pub use reader::{FrameReader, LogReader, Refreshed};
 pub use scan::{Damage, DamageCause, Visitor};
 pub use seal::{Keep, SealHost, SealScope};
 pub use sealed::SealedFile;
@@ -178,6 +178,12 @@ impl Log {
     /// [`Corrupt`](ErrorKind::Corrupt), with file and offset, if there is no sound frame.
     pub fn read(&self, at: Position) -> Result<Frame> {
         self.segments.read(at)
+    }
+
+    /// Reads frames without the log.
+    #[must_use]
+    pub fn frames(&self) -> FrameReader {
+        FrameReader::new(&self.segments)
     }
 
     /// Runs the upkeep that is due, on this thread: zeroes space ahead of the next commits, syncs a large

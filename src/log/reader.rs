@@ -23,6 +23,25 @@ pub struct LogReader {
     store_id: StoreId,
 }
 
+/// Reads frames by position. Cheap to clone, and free of the reader's own state: it never waits for a refresh.
+#[derive(Debug, Clone)]
+pub struct FrameReader(Arc<Segments>);
+
+impl FrameReader {
+    pub(super) fn new(segments: &Arc<Segments>) -> Self {
+        Self(Arc::clone(segments))
+    }
+
+    /// Reads the frame at `at`.
+    ///
+    /// # Errors
+    /// [`Corrupt`](crate::ErrorKind::Corrupt), with file and offset, if there is no sound frame;
+    /// [`NotFound`](crate::ErrorKind::NotFound) if sealing took the segment away.
+    pub fn read(&self, at: Position) -> Result<Frame> {
+        self.0.read(at)
+    }
+}
+
 /// What [`LogReader::refresh`] found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
@@ -109,6 +128,18 @@ impl LogReader {
     /// [`Corrupt`](crate::ErrorKind::Corrupt), with file and offset, if there is no sound frame.
     pub fn read(&self, at: Position) -> Result<Frame> {
         self.segments.read(at)
+    }
+
+    /// Reads frames beside the next refresh.
+    #[must_use]
+    pub fn frames(&self) -> FrameReader {
+        FrameReader::new(&self.segments)
+    }
+
+    /// The position below which the files say that everything is durable: at most a group behind the writer.
+    #[must_use]
+    pub fn synced_through(&self) -> Position {
+        self.cursor.synced_through()
     }
 
     /// Up to where the log was shown.
