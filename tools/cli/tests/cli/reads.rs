@@ -153,6 +153,21 @@ fn samples_leave_the_store_as_they_came() {
     }
     let run = bench.run(&["export", "--all", "--to", &root, "--format", "jsonl.zstd"]);
     assert_eq!(run.code, 1, "nothing is written over: {}", run.stderr);
+    assert!(run.stderr.contains("next: choose another place"), "{}", run.stderr);
+}
+
+#[test]
+fn a_session_that_cannot_be_written_stops_no_other() {
+    let bench = Bench::new();
+    let long = "/".repeat(100);
+    for (n, id) in ["a", &long, "z"].into_iter().enumerate() {
+        let log = bench.file(&format!("{n}.jsonl"), format!("{}\n", header(id)));
+        bench.json(&["import", &log]);
+    }
+    let root = bench.path("root").to_str().unwrap().to_owned();
+    let run = bench.run(&["--json", "export", "--all", "--to", &root]);
+    assert_eq!((run.code, run.documents().len()), (1, 2), "{}", run.stderr);
+    assert!(run.stderr.contains("too long"), "{}", run.stderr);
 }
 
 #[test]
