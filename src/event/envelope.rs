@@ -224,7 +224,7 @@ fn fault(rule: &'static str, message: impl Into<String>) -> Refusal {
 }
 
 pub(super) fn not_json(fault: &Fault) -> Refusal {
-    let message = format!("the record is not JSON: {:?} at its byte {}", fault.kind, fault.offset);
+    let message = format!("the record is not JSON: {fault}");
     Refusal::new(RefusalKind::CorruptRecord, "record-json", message)
 }
 

@@ -83,7 +83,7 @@ impl From<String> for Payload<'_> {
 
 fn scanned(text: Cow<'_, str>) -> Result<(Cow<'_, str>, Notes), Refusal> {
     let (value, notes) = validate(&text).map_err(|fault| {
-        let message = format!("data is not JSON: {:?} at its byte {}", fault.kind, fault.offset);
+        let message = format!("data is not JSON: {fault}");
         Refusal::new(RefusalKind::Envelope, "data-json", message)
     })?;
     let range = value.0 as usize..value.1 as usize;

@@ -1,6 +1,7 @@
 //! Writes sessions in formats that the reference opens. What is written reads back as the same events.
 //!
-//! A file appears under its name only when it is whole and durable, and never takes the place of another.
+//! A file appears under its name only when it is whole and durable, and never takes the place of another. Where the file
+//! system has no hard links, an empty file holds the name for the moment before.
 
 mod jsonl;
 mod pack;

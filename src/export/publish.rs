@@ -20,8 +20,8 @@ const NAMES_TRIED_MAX: u32 = 1 << 16;
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Invalid`] for an empty id, [`ErrorKind::Conflict`] where something else than a directory
-/// has the name or a log of the session lies there already, in either format; [`ErrorKind::Io`] and whatever
+/// [`ErrorKind::Invalid`] for an empty id, [`ErrorKind::Limit`] for one that makes no file name here,
+/// [`ErrorKind::Conflict`] where something else than a directory has the name or a log of the session lies there already, in either format; [`ErrorKind::Io`] and whatever
 /// `write` answers.
 pub(super) fn publish_session(
     root: &Path,
@@ -76,15 +76,27 @@ pub(super) fn publish_file(
     write(&mut writer)?;
     let file = writer.finish()?.into_inner().map_err(|e| failed(path, e.into_error()))?;
     file.sync_all().map_err(|e| failed(path, e))?;
-    // A link, unlike a rename, fails where the name is taken.
-    fs::hard_link(&temporary.0, path).map_err(|e| match e.kind() {
+    // Some systems rename and remove only what nobody has open.
+    drop(file);
+    name(&temporary.0, path, |from, to| fs::hard_link(from, to)).map_err(|e| match e.kind() {
         io::ErrorKind::AlreadyExists => conflict("the file exists", path),
         _ => failed(path, e),
     })?;
-    // Some systems remove only what nobody has open.
-    drop(file);
     drop(temporary);
     sync_parent(path)
+}
+
+/// Gives a whole file its name, which must be free.
+fn name(whole: &Path, path: &Path, link: impl Fn(&Path, &Path) -> io::Result<()>) -> io::Result<()> {
+    match link(whole, path) {
+        Ok(()) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(error),
+        // A file system without links: the name is reserved by an empty file of our own, which the whole one replaces.
+        Err(_) => {
+            OpenOptions::new().write(true).create_new(true).open(path)?;
+            fs::rename(whole, path).inspect_err(|_| drop(fs::remove_file(path)))
+        }
+    }
 }
 
 /// A file of our own beside the target, removed when dropped.
@@ -106,7 +118,7 @@ impl Temporary {
             match options.open(&path) {
                 Ok(file) => return Ok((Self(path), file)),
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                Err(error) => return Err(failed(&path, error)),
+                Err(error) => return Err(failed(target, error)),
             }
         }
         Err(conflict("no temporary name is free", target))
@@ -134,8 +146,16 @@ fn create_directories(directory: &Path) -> Result<()> {
             _ => sync_parent(part)?,
         }
     }
-    // It may have been created just now by somebody who has not synced it yet.
-    sync_parent(directory)
+    // It may have been created just now by somebody who has not synced it yet. One whose parent is not ours to open is old.
+    match sync_parent(directory) {
+        Err(error) if missing_rights(&error) => Ok(()),
+        synced => synced,
+    }
+}
+
+fn missing_rights(error: &Error) -> bool {
+    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<io::Error>());
+    source.is_some_and(|source| source.kind() == io::ErrorKind::PermissionDenied)
 }
 
 /// Makes the name of `path` durable.
@@ -160,7 +180,15 @@ fn sync_directory(_directory: &Path) -> io::Result<()> {
 }
 
 fn failed(path: &Path, error: io::Error) -> Error {
-    Error::io("export", error).with_path(path)
+    let error = match error.kind() {
+        // An escaped id or directory is longer than what it stands for.
+        io::ErrorKind::InvalidFilename => {
+            Error::new(ErrorKind::Limit, "export: the name is too long for this file system")
+                .with_source(error)
+        }
+        _ => Error::io("export", error),
+    };
+    error.with_path(path)
 }
 
 fn conflict(what: &str, path: &Path) -> Error {
@@ -230,7 +258,28 @@ mod tests {
         });
         assert_eq!(error.unwrap_err().kind(), ErrorKind::Cancelled);
         assert!(names(dir.path()).is_empty());
-        assert_eq!(publish(&dir.path().join("absent/out.jsonl")).unwrap_err().kind(), ErrorKind::Io);
+        let absent = dir.path().join("absent/out.jsonl");
+        let error = publish(&absent).unwrap_err();
+        assert_eq!((error.kind(), error.path()), (ErrorKind::Io, Some(&*absent)));
+    }
+
+    #[test]
+    fn without_links_a_name_is_taken_once_as_well() {
+        let dir = tempfile::tempdir().unwrap();
+        let [whole, path] = ["whole", "path"].map(|name| dir.path().join(name));
+        let no_links = |_: &Path, _: &Path| Err(io::ErrorKind::Unsupported.into());
+        fs::write(&whole, "text").unwrap();
+        name(&whole, &path, no_links).unwrap();
+        assert_eq!(
+            (fs::read_to_string(&path).unwrap().as_str(), names(dir.path())),
+            ("text", vec!["path".into()])
+        );
+        fs::write(&whole, "other").unwrap();
+        let taken = name(&whole, &path, no_links).unwrap_err();
+        assert_eq!((taken.kind(), names(dir.path()).len()), (io::ErrorKind::AlreadyExists, 2));
+        assert_eq!(fs::read_to_string(&path).unwrap(), "text");
+        assert!(name(&dir.path().join("absent"), &dir.path().join("new"), no_links).is_err());
+        assert_eq!(names(dir.path()).len(), 2, "the reserved name is free again");
     }
 
     #[test]
@@ -239,6 +288,8 @@ mod tests {
         assert_eq!(publish_id(dir.path(), "").unwrap_err().kind(), ErrorKind::Invalid);
         fs::write(dir.path().join("_no-cwd"), "").unwrap();
         assert!(publish_id(dir.path(), "s").is_err());
+        fs::remove_file(dir.path().join("_no-cwd")).unwrap();
+        assert_eq!(publish_id(dir.path(), &"/".repeat(100)).unwrap_err().kind(), ErrorKind::Limit);
     }
 
     #[cfg(unix)]

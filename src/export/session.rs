@@ -13,8 +13,9 @@ use crate::{Result, Session};
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Conflict`](crate::ErrorKind::Conflict) if a log of the session lies there already; damage in the session;
-/// [`ErrorKind::Io`](crate::ErrorKind::Io).
+/// [`ErrorKind::Conflict`](crate::ErrorKind::Conflict) if a log of the session lies there already;
+/// [`ErrorKind::Limit`](crate::ErrorKind::Limit) if the file system takes no name as long as the escaped id; damage in the
+/// session; [`ErrorKind::Io`](crate::ErrorKind::Io).
 pub fn export_session(session: &Session, root: &Path, format: JsonlFormat, packed: bool) -> Result<PathBuf> {
     publish_session(root, format, packed, session.header(), |writer| write_events(session, writer))
 }

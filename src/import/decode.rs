@@ -15,7 +15,7 @@ const GLUED_TRIES_MAX: usize = 64;
 
 /// A record whose text is a JSON object.
 pub(super) struct Decoded<'a> {
-    /// The text; invalid UTF-8 in it reads as U+FFFD.
+    /// The text; bytes in it that are no UTF-8 read as U+FFFD if they are to be replaced, else as question marks.
     pub(super) text: Cow<'a, str>,
     /// Its members.
     pub(super) scan: Scan,
@@ -60,11 +60,15 @@ impl Decoded<'_> {
     }
 }
 
-/// Decodes a record: any bytes but a line feed.
-pub(super) fn decode(bytes: &[u8]) -> Result<Decoded<'_>, Unusable> {
+/// Decodes a record: any bytes but a line feed. The text is longer than the record only if bytes that are no UTF-8 are to
+/// be replaced in an event (`lossy`), not if they are to be told of.
+pub(super) fn decode(bytes: &[u8], lossy: bool) -> Result<Decoded<'_>, Unusable> {
     let (text, bad_utf8) = match std::str::from_utf8(bytes) {
         Ok(text) => (Cow::Borrowed(text), None),
-        Err(error) => (String::from_utf8_lossy(bytes), Some(error.valid_up_to() as u64)),
+        Err(error) => {
+            let text = if lossy { String::from_utf8_lossy(bytes) } else { marked(bytes).into() };
+            (text, Some(error.valid_up_to() as u64))
+        }
     };
     match scan(&text) {
         Ok(scan) if text.as_bytes().get(scan.value.0 as usize) == Some(&b'{') => {
@@ -73,6 +77,16 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Decoded<'_>, Unusable> {
         Ok(_) => Err(Unusable::new(RefusalKind::NotAnEvent, "the record is JSON but no object")),
         Err(fault) => Err(classify(bytes, &text, fault, bad_utf8)),
     }
+}
+
+/// The text with a question mark in the place of each byte that is no UTF-8: offsets stay.
+fn marked(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        text.push_str(chunk.valid());
+        text.extend(chunk.invalid().iter().map(|_| '?'));
+    }
+    text
 }
 
 /// Whether a record is nothing but NUL bytes.
@@ -100,7 +114,7 @@ fn classify(bytes: &[u8], text: &str, fault: Fault, bad_utf8: Option<u64>) -> Un
         return Unusable::new(RefusalKind::GluedRecord, message);
     }
     let utf8 = bad_utf8.map(|at| format!(", and not UTF-8 at its byte {at}")).unwrap_or_default();
-    let message = format!("the record is not JSON: {:?} at its byte {}{utf8}", fault.kind, fault.offset);
+    let message = format!("the record is not JSON: {fault}{utf8}");
     Unusable::new(RefusalKind::CorruptRecord, message)
 }
 
@@ -116,7 +130,7 @@ mod tests {
     use super::*;
 
     fn kind(bytes: &[u8]) -> Option<RefusalKind> {
-        decode(bytes).err().map(|u| u.kind)
+        decode(bytes, false).err().map(|u| u.kind)
     }
 
     #[test]
@@ -137,8 +151,11 @@ mod tests {
 
     #[test]
     fn invalid_utf8_in_an_object_is_located_and_readable() {
-        let decoded = decode(b"{\"a\":\"\xC3\"}").ok().expect("an object");
-        assert_eq!(decoded.bad_utf8, Some(6));
+        let record = [&b"{\"a\":\"\xC3\xE2\x82."[..], &[0xFF; 1000], b"\"}"].concat();
+        let decoded = decode(&record, false).ok().expect("an object");
+        assert_eq!((decoded.bad_utf8, decoded.text.len()), (Some(6), record.len()));
+        assert!(decoded.member("a").is_some_and(|a| a.raw().starts_with("\"???.???")));
+        let decoded = decode(b"{\"a\":\"\xC3\"}", true).ok().expect("an object");
         assert!(decoded.member("a").is_some_and(|a| a.is_str("\u{FFFD}")));
     }
 
@@ -146,6 +163,6 @@ mod tests {
     fn of_repeated_members_the_last_counts_however_many_there_are() {
         let many: String = (0..40).map(|i| format!(r#""k{i}":0,"#)).collect();
         let text = format!(r#"{{"type":"turn/start",{many}"type":"turn\/end"}}"#);
-        assert!(decode(text.as_bytes()).ok().expect("an object").is_turn_end());
+        assert!(decode(text.as_bytes(), false).ok().expect("an object").is_turn_end());
     }
 }

@@ -39,7 +39,7 @@ pub struct Source {
 
 /// What the walk comes upon.
 #[derive(Debug)]
-pub enum Finding {
+pub enum Found {
     /// A file to import from.
     Source(Source),
     /// A directory or file that could not be read.
@@ -84,7 +84,7 @@ impl Discovery {
     }
 
     /// The path that the walk was given: links are followed here.
-    fn visit_root(&mut self, path: PathBuf) -> io::Result<Option<Finding>> {
+    fn visit_root(&mut self, path: PathBuf) -> io::Result<Option<Found>> {
         let metadata = fs::metadata(&path)?;
         if metadata.is_dir() {
             self.enter(&path)?;
@@ -101,13 +101,13 @@ impl Discovery {
             bytes => classify(path.file_name().unwrap_or_default(), &head(&path)?, bytes)
                 .unwrap_or(SourceFormat::Jsonl),
         };
-        Ok(Some(Finding::Source(Source { path, format, bytes: metadata.len() })))
+        Ok(Some(Found::Source(Source { path, format, bytes: metadata.len() })))
     }
 
-    fn visit(&mut self, path: &Path) -> io::Result<Option<Finding>> {
+    fn visit(&mut self, path: &Path) -> io::Result<Option<Found>> {
         let metadata = fs::symlink_metadata(path)?;
         let name = path.file_name().unwrap_or_default();
-        let ignored = |reason| Ok(Some(Finding::Ignored { path: path.to_owned(), reason }));
+        let ignored = |reason| Ok(Some(Found::Ignored { path: path.to_owned(), reason }));
         if metadata.is_dir() {
             self.enter(path)?;
             return Ok(None);
@@ -121,11 +121,7 @@ impl Discovery {
         if metadata.is_file()
             && let Some(format) = classify(name, &head(path)?, metadata.len())
         {
-            return Ok(Some(Finding::Source(Source {
-                path: path.to_owned(),
-                format,
-                bytes: metadata.len(),
-            })));
+            return Ok(Some(Found::Source(Source { path: path.to_owned(), format, bytes: metadata.len() })));
         }
         self.skipped += 1;
         Ok(None)
@@ -143,9 +139,9 @@ impl Discovery {
 }
 
 impl Iterator for Discovery {
-    type Item = Finding;
+    type Item = Found;
 
-    fn next(&mut self) -> Option<Finding> {
+    fn next(&mut self) -> Option<Found> {
         loop {
             let (path, found) = match self.root.take() {
                 Some(root) => (root.clone(), self.visit_root(root)),
@@ -156,9 +152,9 @@ impl Iterator for Discovery {
                 }
             };
             match found {
-                Ok(Some(finding)) => return Some(finding),
+                Ok(Some(found)) => return Some(found),
                 Ok(None) => {}
-                Err(error) => return Some(Finding::Unreadable { path, error }),
+                Err(error) => return Some(Found::Unreadable { path, error }),
             }
         }
     }
@@ -222,10 +218,10 @@ mod tests {
         let relative = |p: &Path| p.strip_prefix(root).unwrap().display().to_string();
         let seen = discovery
             .by_ref()
-            .map(|finding| match finding {
-                Finding::Source(s) => format!("{} {:?} {}", relative(&s.path), s.format, s.bytes),
-                Finding::Unreadable { path, error } => format!("{} {:?}", relative(&path), error.kind()),
-                Finding::Ignored { path, .. } => format!("{} ignored", relative(&path)),
+            .map(|found| match found {
+                Found::Source(s) => format!("{} {:?} {}", relative(&s.path), s.format, s.bytes),
+                Found::Unreadable { path, error } => format!("{} {:?}", relative(&path), error.kind()),
+                Found::Ignored { path, .. } => format!("{} ignored", relative(&path)),
             })
             .collect();
         (seen, discovery.skipped())
@@ -270,10 +266,10 @@ mod tests {
         write(dir.path(), "LOCK", b"");
         for (name, format) in [("log.txt", SourceFormat::Jsonl), ("LOCK", SourceFormat::Empty)] {
             let found: Vec<_> = discover(&dir.path().join(name)).collect();
-            assert!(matches!(&found[..], [Finding::Source(s)] if s.format == format));
+            assert!(matches!(&found[..], [Found::Source(s)] if s.format == format));
         }
         let found: Vec<_> = discover(&dir.path().join("absent")).collect();
-        let [Finding::Unreadable { error, .. }] = &found[..] else { panic!("{found:?}") };
+        let [Found::Unreadable { error, .. }] = &found[..] else { panic!("{found:?}") };
         assert_eq!(error.kind(), io::ErrorKind::NotFound);
     }
 
@@ -312,6 +308,6 @@ mod tests {
         assert_eq!(skipped, 1);
         // The path that was asked for may be a link itself.
         let found: Vec<_> = discover(&root.join("b.jsonl")).collect();
-        assert!(matches!(&found[..], [Finding::Source(_)]));
+        assert!(matches!(&found[..], [Found::Source(_)]));
     }
 }

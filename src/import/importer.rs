@@ -3,15 +3,15 @@
 //! A source is opened for reading and never changed. One bad log never stops the others. A log that the store holds
 //! already is compared event by event: it is skipped, it extends the stored session, or it is refused.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
-use super::discover::{Finding, Source, SourceFormat, discover};
-use super::judge::{Judge, JudgeOptions, judge};
+use super::discover::{Found, Source, SourceFormat, discover};
+use super::judge::{Judge, JudgeOptions};
 use super::judgement::Judgement;
-use super::target::Target;
+use super::target::{Mode, Outcome, Target};
 use super::{Item, Lines, RecordSource, ZstdFrames};
 use crate::event::{Refusal, RefusalKind, parse_header_line};
 use crate::{Error, Result, Store};
@@ -20,7 +20,6 @@ use crate::{Error, Result, Store};
 #[derive(Debug, Clone, Default)]
 pub struct Importer {
     options: JudgeOptions,
-    format: Option<SourceFormat>,
 }
 
 /// All sources under some paths, in the order in which they are taken.
@@ -62,32 +61,32 @@ impl Importer {
     /// An importer that judges with `options`.
     #[must_use]
     pub fn new(options: JudgeOptions) -> Self {
-        Self { options, format: None }
+        Self { options }
     }
 
-    /// Takes every source for this format, whatever it looks like.
-    #[must_use]
-    pub fn with_format(mut self, format: SourceFormat) -> Self {
-        self.format = Some(format);
-        self
-    }
-
-    /// Finds the logs at or under `paths` and notices session ids that lie in two places. Reads one header a log.
+    /// Finds the logs at or under `paths`, each once however often it is named, and notices session ids that lie in two
+    /// places. Reads one header a log.
     #[must_use]
     pub fn plan(&self, paths: &[PathBuf]) -> Plan {
         let mut plan = Plan::default();
+        let mut known = HashSet::new();
         for path in paths {
             let mut walk = discover(path);
-            for finding in walk.by_ref() {
-                match finding {
-                    Finding::Source(source) => plan.sources.push(self.planned(source)),
-                    Finding::Unreadable { path, error } => plan.unreadable.push((path, error)),
-                    Finding::Ignored { path, reason } => plan.ignored.push((path, reason)),
+            for found in walk.by_ref() {
+                match found {
+                    Found::Source(source) => {
+                        let real = fs::canonicalize(&source.path).unwrap_or_else(|_| source.path.clone());
+                        if known.insert(real) {
+                            plan.sources.push(PlannedSource { source, ambiguous: None });
+                        }
+                    }
+                    Found::Unreadable { path, error } => plan.unreadable.push((path, error)),
+                    Found::Ignored { path, reason } => plan.ignored.push((path, reason)),
                 }
             }
             plan.skipped += walk.skipped();
         }
-        self.mark_ambiguous(&mut plan.sources);
+        mark_ambiguous(&mut plan.sources);
         plan
     }
 
@@ -97,132 +96,153 @@ impl Importer {
     ///
     /// [`ErrorKind::Io`](crate::ErrorKind::Io) if it cannot be read.
     pub fn inspect(&self, planned: &PlannedSource, progress: &dyn Fn(u64)) -> Result<SourceReport> {
-        self.take(planned, &self.options, &mut Target::Nowhere, progress)
+        let (judgement, outcome) = self.pass(planned, &self.options, Target::nowhere(), progress)?;
+        Ok(SourceReport::new(planned, judgement, &outcome))
+    }
+
+    /// Tells what [`import`](Self::import) would do, and changes nothing; `store` may be open for reading only.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Io`](crate::ErrorKind::Io) if the log or the store cannot be read.
+    pub fn preview(
+        &self,
+        store: &Store,
+        planned: &PlannedSource,
+        progress: &dyn Fn(u64),
+    ) -> Result<SourceReport> {
+        let target = Target::store(store, Mode::Compare);
+        let (judgement, outcome) = self.pass(planned, &self.options_for(store)?, target, progress)?;
+        Ok(SourceReport::new(planned, judgement, &outcome))
     }
 
     /// Judges a log and brings it into `store`, durable with the store's next flush.
     ///
+    /// A log that extends a stored session is read twice: only at its end it is known to be good. The second reading judges
+    /// and compares all of it again, and counts. If the log is changed for the worse while it is read for the second time,
+    /// whole batches of 4 MiB before the place that it is refused for stay, each event admitted after the stored ones.
+    ///
     /// # Errors
     ///
-    /// [`ErrorKind::Io`](crate::ErrorKind::Io) if it cannot be read; what writing to the store returns. A log that is refused
-    /// is no error.
+    /// [`ErrorKind::Io`](crate::ErrorKind::Io), with the log's path, if it cannot be read; what writing to the store returns. A
+    /// log that is refused, for itself or by the store, is no error.
     pub fn import(
         &self,
         store: &Store,
         planned: &PlannedSource,
         progress: &dyn Fn(u64),
     ) -> Result<SourceReport> {
-        let mut options = JudgeOptions { vocabulary: store.vocabulary(), ..self.options.clone() };
         for name in self.options.vocabulary.registered() {
             store.register_type(name)?;
-            options.vocabulary.register(name)?;
         }
-        self.take(planned, &options, &mut Target::Undecided(store), progress)
+        let options = self.options_for(store)?;
+        let pass = |mode| self.pass(planned, &options, Target::store(store, mode), progress);
+        let (mut judgement, mut outcome) = pass(Mode::Create)?;
+        if outcome.extends {
+            (judgement, outcome) = pass(Mode::Extend)?;
+        }
+        Ok(SourceReport::new(planned, judgement, &outcome))
     }
 
-    fn take(
+    /// The store's event types beside those of this importer.
+    fn options_for(&self, store: &Store) -> Result<JudgeOptions> {
+        let mut options = JudgeOptions { vocabulary: store.vocabulary(), ..self.options.clone() };
+        self.options.vocabulary.registered().try_for_each(|name| options.vocabulary.register(name))?;
+        Ok(options)
+    }
+
+    /// Reads a log once from its beginning to its end.
+    fn pass(
         &self,
         planned: &PlannedSource,
         options: &JudgeOptions,
-        target: &mut Target<'_>,
+        target: Target<'_>,
         progress: &dyn Fn(u64),
-    ) -> Result<SourceReport> {
-        if planned.ambiguous.is_some() {
-            *target = Target::Nowhere;
-        }
-        let path = &planned.source.path;
-        let mut judgement =
-            self.with_source(planned, progress, |records| judge_into(records, options, target))?;
+    ) -> Result<(Judgement, Outcome)> {
+        let mut target = if planned.ambiguous.is_some() { Target::nowhere() } else { target };
+        let mut judgement = with_source(planned, progress, |records| {
+            let mut judge = Judge::new(options);
+            while !judge.is_decided() {
+                let item = records.next_item().map_err(|error| unreadable(planned, error))?;
+                let Some(item) = item else { break };
+                if let Item::Record(record) = &item {
+                    target.next_record(record);
+                }
+                judge.take(item, &mut |admitted| target.push(admitted))?;
+                if let Some(header) = judge.header() {
+                    target.decide(header)?;
+                }
+            }
+            Ok(judge.finish())
+        })?;
         if judgement.refusal.is_none() {
             judgement.refusal.clone_from(&planned.ambiguous);
         }
-        let outcome = target.conclude(&judgement, &mut |extension| {
-            self.with_source(planned, progress, |records| {
-                judge(records, options, &mut |admitted| extension.push(admitted)).map(|_| ())
-            })
-        })?;
-        if let Some(conflict) = outcome.conflict {
+        let mut outcome = target.conclude(judgement.refusal.is_some())?;
+        if let Some(conflict) = outcome.conflict.take() {
             judgement.refusal.get_or_insert(conflict);
         }
         if judgement.refusal.is_some() {
             judgement.state = None;
             judgement.repair = None;
         }
-        Ok(SourceReport { path: path.clone(), judgement, added: outcome.added, skipped: outcome.skipped })
-    }
-
-    fn planned(&self, mut source: Source) -> PlannedSource {
-        if let Some(format) = self.format.filter(|_| source.format != SourceFormat::Empty) {
-            source.format = format;
-        }
-        PlannedSource { source, ambiguous: None }
-    }
-
-    fn mark_ambiguous(&self, sources: &mut [PlannedSource]) {
-        let mut by_id: HashMap<String, Vec<usize>> = HashMap::new();
-        for (index, planned) in sources.iter().enumerate() {
-            if let Some(id) = self.header_id(planned) {
-                by_id.entry(id).or_default().push(index);
-            }
-        }
-        for (id, indices) in by_id.into_iter().filter(|(_, indices)| indices.len() > 1) {
-            let real = |index: usize| fs::canonicalize(&sources[index].source.path).ok();
-            let others: Vec<_> = indices.iter().map(|&index| real(index)).collect();
-            for (place, &index) in indices.iter().enumerate() {
-                let Some(other) = (0..indices.len()).find(|&o| others[o] != others[place]) else { continue };
-                let other = sources[indices[other]].source.path.clone();
-                sources[index].ambiguous = Some(duplicate_id(&id, &sources[index].source.path, &other));
-            }
-        }
-    }
-
-    /// The session id that a log claims, if its header says one.
-    fn header_id(&self, planned: &PlannedSource) -> Option<String> {
-        let read = self.with_source(planned, &|_| (), |records| {
-            let first = records.next_item().map_err(|source| Error::io("read a log's header", source))?;
-            let Some(Item::Record(record)) = first else { return Ok(None) };
-            Ok(std::str::from_utf8(record.bytes)
-                .ok()
-                .and_then(|text| parse_header_line(text).ok())
-                .map(|h| h.id))
-        });
-        read.ok().flatten()
-    }
-
-    fn with_source<T>(
-        &self,
-        planned: &PlannedSource,
-        progress: &dyn Fn(u64),
-        use_records: impl FnOnce(&mut dyn RecordSource) -> Result<T>,
-    ) -> Result<T> {
-        let path = &planned.source.path;
-        let failed = |source| Error::io("read log", source).with_path(path);
-        let file = Counted { file: File::open(path).map_err(failed)?, read: 0, progress };
-        match planned.source.format {
-            SourceFormat::Jsonl | SourceFormat::Empty => use_records(&mut Lines::new(file)),
-            SourceFormat::JsonlZstd => use_records(&mut ZstdFrames::new(file).map_err(failed)?),
-            SourceFormat::Sqlite => use_records(&mut NoReader(Some(no_reader()))),
-        }
-        .map_err(|error| if error.path().is_none() { error.with_path(path) } else { error })
+        Ok((judgement, outcome))
     }
 }
 
-/// Judges a source whose target is chosen once its header is known.
-fn judge_into(
-    records: &mut dyn RecordSource,
-    options: &JudgeOptions,
-    target: &mut Target<'_>,
-) -> Result<Judgement> {
-    let mut judge = Judge::new(options);
-    while !judge.is_decided() {
-        let item = records.next_item().map_err(|source| Error::io("read a log to judge it", source))?;
-        let Some(item) = item else { break };
-        judge.take(item, &mut |admitted| target.push(admitted))?;
-        if let Some(header) = judge.header() {
-            target.decide(header)?;
+impl SourceReport {
+    fn new(planned: &PlannedSource, judgement: Judgement, outcome: &Outcome) -> Self {
+        let path = planned.source.path.clone();
+        Self { path, judgement, added: outcome.added, skipped: outcome.skipped }
+    }
+}
+
+/// Refuses the logs whose session id another log has too.
+fn mark_ambiguous(sources: &mut [PlannedSource]) {
+    let mut by_id: HashMap<String, Vec<usize>> = HashMap::new();
+    for (index, planned) in sources.iter().enumerate() {
+        if let Some(id) = header_id(planned) {
+            by_id.entry(id).or_default().push(index);
         }
     }
-    Ok(judge.finish())
+    for (id, indices) in by_id.into_iter().filter(|(_, indices)| indices.len() > 1) {
+        for &index in &indices {
+            let other = if index == indices[0] { indices[1] } else { indices[0] };
+            let (here, there) = (&sources[index].source.path, &sources[other].source.path);
+            sources[index].ambiguous = Some(duplicate_id(&id, here, there));
+        }
+    }
+}
+
+/// The session id that a log claims, if its header says one.
+fn header_id(planned: &PlannedSource) -> Option<String> {
+    let read = with_source(planned, &|_| (), |records| {
+        let first = records.next_item().map_err(|error| unreadable(planned, error))?;
+        let Some(Item::Record(record)) = first else { return Ok(None) };
+        let text = std::str::from_utf8(record.bytes).ok();
+        Ok(text.and_then(|text| parse_header_line(text).ok()).map(|header| header.id))
+    });
+    read.ok().flatten()
+}
+
+fn with_source<T>(
+    planned: &PlannedSource,
+    progress: &dyn Fn(u64),
+    use_records: impl FnOnce(&mut dyn RecordSource) -> Result<T>,
+) -> Result<T> {
+    let file = File::open(&planned.source.path).map_err(|error| unreadable(planned, error))?;
+    let file = Counted { file, read: 0, progress };
+    match planned.source.format {
+        SourceFormat::Jsonl | SourceFormat::Empty => use_records(&mut Lines::new(file)),
+        SourceFormat::JsonlZstd => {
+            use_records(&mut ZstdFrames::new(file).map_err(|error| unreadable(planned, error))?)
+        }
+        SourceFormat::Sqlite => use_records(&mut NoReader(Some(no_reader()))),
+    }
+}
+
+fn unreadable(planned: &PlannedSource, error: io::Error) -> Error {
+    Error::io("read log", error).with_path(&planned.source.path)
 }
 
 fn duplicate_id(id: &str, here: &Path, there: &Path) -> Refusal {

@@ -161,7 +161,7 @@ impl<'o> Judge<'o> {
     fn record(&mut self, record: &Record<'_>, sink: &mut Sink<'_>) -> Result<()> {
         self.end_offset = record.offset + record.bytes.len() as u64 + u64::from(record.ended);
         if self.refusal.is_some() || self.legacy.is_some() {
-            if let Ok(decoded) = decode(record.bytes) {
+            if let Ok(decoded) = decode(record.bytes, self.options.lossy_utf8) {
                 self.look_for_legacy(record, &decoded);
             }
         } else if self.session.is_none() {
@@ -182,7 +182,7 @@ impl<'o> Judge<'o> {
             let message = "the file begins with a byte order mark (EF BB BF): take these 3 bytes off a copy";
             return self.refuse(place(Refusal::new(RefusalKind::Bom, "header-line", message)));
         }
-        let decoded = match decode(record.bytes) {
+        let decoded = match decode(record.bytes, self.options.lossy_utf8) {
             Ok(decoded) => decoded,
             Err(unusable) => {
                 let message = format!("the first line is no session header: {}", unusable.message);
@@ -207,7 +207,7 @@ impl<'o> Judge<'o> {
     }
 
     fn next_record(&mut self, record: &Record<'_>, sink: &mut Sink<'_>) -> Result<()> {
-        let decoded = match decode(record.bytes) {
+        let decoded = match decode(record.bytes, self.options.lossy_utf8) {
             Ok(decoded) => decoded,
             Err(unusable) => {
                 let repair = match record.ended {
@@ -336,7 +336,7 @@ impl<'o> Judge<'o> {
 
     /// A record behind the fault: cut, unless it shows that the fault lies in a committed part.
     fn behind_issue(&mut self, record: &Record<'_>) {
-        let decoded = decode(record.bytes).ok();
+        let decoded = decode(record.bytes, self.options.lossy_utf8).ok();
         if decoded.as_ref().is_some_and(|d| self.look_for_legacy(record, d)) {
             return;
         }

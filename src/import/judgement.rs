@@ -38,7 +38,7 @@ pub struct Judgement {
     /// The replacements, in the order of their events.
     pub replacements: Vec<Replacement>,
     /// The request headers logged.
-    pub headers: Vec<HeaderSnapshot>,
+    pub headers: Vec<LoggedHeader>,
     /// The events that a load adds to close an interrupted turn. The sink did not see them.
     pub closers: Vec<Event<'static>>,
     /// What is legal but worth a look.
@@ -69,7 +69,7 @@ impl Judgement {
 
 /// One `request/header` event.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HeaderSnapshot {
+pub struct LoggedHeader {
     /// The event.
     pub seq: Seq,
     /// Its `reason`, an unknown one cut to a readable length; absent where the event has none.

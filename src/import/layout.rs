@@ -1,15 +1,11 @@
-//! The directory layout of a session root (spec section 14.1): where a session lies, and who lies twice.
+//! The directory layout of a session root (spec section 14.1): where a session lies.
 //!
 //! Names are mapped over UTF-16 units, as the reference does, so both sides find the same path. The project
 //! key is lossy: two working directories may share one. The session key is not.
 
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
 
 use crate::event::json::JsonString;
-use crate::event::{Refusal, RefusalKind};
 
 /// Directory of the sessions without a working directory.
 const NO_CWD: &str = "_no-cwd";
@@ -84,36 +80,6 @@ fn push_unit(out: &mut String, unit: u16) {
     }
 }
 
-/// The session ids met so far and where: finds one id in two places.
-#[derive(Debug, Default)]
-pub struct KnownIds(HashMap<String, PathBuf>);
-
-impl KnownIds {
-    /// Notes that the session `id`, by its header, lies at `path`.
-    ///
-    /// # Errors
-    ///
-    /// Refusal kind `duplicate-id` when it was met elsewhere; the message names both paths.
-    pub fn claim(&mut self, id: &str, path: &Path) -> Result<(), Refusal> {
-        match self.0.entry(id.to_owned()) {
-            Entry::Vacant(entry) => {
-                entry.insert(path.to_owned());
-                Ok(())
-            }
-            Entry::Occupied(first) if first.get() == path => Ok(()),
-            Entry::Occupied(first) => Err(Refusal::new(
-                RefusalKind::DuplicateId,
-                "one-place-per-id",
-                format!(
-                    "session {id} lies in {} and in {}: give one of them another id",
-                    first.get().display(),
-                    path.display()
-                ),
-            )),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -169,17 +135,5 @@ mod tests {
             assert_eq!(session_key(id).as_deref(), Some(key));
         }
         assert_eq!(session_key(""), None);
-    }
-
-    #[test]
-    fn one_id_in_two_places_names_both() {
-        let mut ids = KnownIds::default();
-        let (a, b) = (Path::new("/r/a/s-67/session.jsonl"), Path::new("/r/b/s-67/session.jsonl"));
-        assert_eq!(ids.claim("s-67", a), Ok(()));
-        assert_eq!(ids.claim("s-67", a), Ok(()));
-        assert_eq!(ids.claim("s-68", b), Ok(()));
-        let refusal = ids.claim("s-67", b).unwrap_err();
-        assert_eq!(refusal.kind, RefusalKind::DuplicateId);
-        assert!(refusal.message.contains("/r/a/") && refusal.message.contains("/r/b/"));
     }
 }

@@ -14,10 +14,10 @@ mod stored;
 mod target;
 mod zstd_frames;
 
-pub use discover::{Discovery, Finding, Source, SourceFormat, discover};
+pub use discover::{Discovery, Found, Source, SourceFormat, discover};
 pub use importer::{Importer, Plan, PlannedSource, SourceReport};
 pub use judge::{Judge, JudgeOptions, Sink, judge};
-pub use judgement::{CutRecord, HeaderSnapshot, Judgement, Repair, Verdict};
+pub use judgement::{CutRecord, Judgement, LoggedHeader, Repair, Verdict};
 pub use lines::Lines;
 pub use stored::judge_session;
 pub use zstd_frames::ZstdFrames;

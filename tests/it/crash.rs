@@ -7,7 +7,7 @@ use std::thread;
 
 use sessionlog::event::SessionHeader;
 use sessionlog::storage::fault::{CrashMode, FaultPlan, FaultStorage};
-use sessionlog::{AppendOptions, Result, Store, VerifyOptions};
+use sessionlog::{AppendOptions, ErrorKind, Result, Store, VerifyOptions};
 
 use crate::history::{
     Change, Contents, History, Host, Random, drafts, event, small_segments, surfaces_agree,
@@ -110,11 +110,15 @@ fn complaint(seed: u64, crash: &Crash) -> Option<String> {
 
 /// What must hold of any disk that a crash leaves.
 fn check(crash: &Crash) -> Result<(), String> {
-    let beside = small_segments().open_storage_read_only(Arc::new(crash.disk.clone()));
-    let seen = beside.ok().map(|store| Contents::of(&store)).transpose()?;
+    let seen = match small_segments().open_storage_read_only(Arc::new(crash.disk.clone())) {
+        Ok(beside) => Contents::of(&beside)?,
+        // There is no store before its first segment has its name.
+        Err(error) if error.kind() == ErrorKind::NotFound => Contents::default(),
+        Err(error) => return Err(format!("open for reading: {error}")),
+    };
     let found = Contents::of(&open(&crash.disk)?)?;
     crash.history.kept(&found, crash.mode != CrashMode::KeepUnsynced)?;
-    if seen.is_some_and(|seen| seen != found) {
+    if seen != found {
         return Err("a reader beside the recovering writer saw something else".into());
     }
     // What recovery reported is as durable as if it had been acknowledged.

@@ -107,20 +107,117 @@ fn a_longer_log_extends_a_stored_session_and_a_diverging_one_is_refused() {
     let refused = import(&file("other.jsonl", &format!("{head}{other}")));
     let refusal = refused.judgement.refusal.unwrap();
     assert_eq!((refusal.kind.as_str(), refusal.seq.map(|s| s.get())), ("id-conflict", Some(1)));
+    assert_eq!((refusal.line, refusal.offset), (Some(3), Some(head.len() as u64)));
+    assert!(refusal.message.contains(r#""kind":"completed"}}, the log"#), "{}", refusal.message);
     let header = import(&file("header.jsonl", &head.replace("\"createdAt\":1", "\"createdAt\":2")));
-    assert_eq!(header.judgement.refusal.unwrap().kind.as_str(), "id-conflict");
+    let refusal = header.judgement.refusal.unwrap();
+    assert_eq!((refusal.kind.as_str(), refusal.line), ("id-conflict", Some(1)));
+    assert!(refusal.message.contains("createdAt: 1, not 2"), "{}", refusal.message);
     assert_eq!(lines(&store.session("s").unwrap()).len(), 2);
+}
+
+/// A log of `events` log-only events of `padding` bytes each.
+fn long_log(id: &str, events: u32, padding: usize) -> String {
+    let mut text = format!(
+        "{{\"type\":\"session\",\"version\":0,\"id\":\"{id}\",\"createdAt\":1,\"delegationDepth\":0}}\n"
+    );
+    let padding = "x".repeat(padding);
+    for seq in 0..events {
+        text += &format!("{{\"type\":\"todo/write\",\"seq\":{seq},\"time\":1,\"data\":\"{padding}\"}}\n");
+    }
+    text
+}
+
+#[test]
+fn a_log_that_changes_while_it_is_read_again_adds_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("s.jsonl");
+    let (short, long) = (long_log("s", 2, 10), long_log("s", 4, 10));
+    let importer = Importer::new(JudgeOptions::default());
+    let unknown = long.replace("todo/write\",\"seq\":3", "acme/unknown\",\"seq\":3");
+    for changed in [long.replacen("xx", "yy", 1), unknown, String::new()] {
+        let store = memory_store();
+        fs::write(&path, &short).unwrap();
+        import_all(&store, &path);
+        fs::write(&path, &long).unwrap();
+        let plan = importer.plan(&[path.clone()]);
+        // Changed when it was read to its end for the first time.
+        let change = |bytes| {
+            if bytes == long.len() as u64 {
+                fs::write(&path, &changed).unwrap();
+            }
+        };
+        let report = importer.import(&store, &plan.sources[0], &change).unwrap();
+        assert_eq!((report.added, lines(&store.session("s").unwrap()).len()), (0, 2), "{changed}");
+        assert_eq!(report.judgement.verdict(), Verdict::Refuse, "{changed}");
+    }
+}
+
+#[test]
+fn a_preview_says_what_an_import_would_do() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = memory_store();
+    let importer = Importer::new(JudgeOptions::default());
+    let told = |text: &str, import: bool| {
+        let path = dir.path().join("s.jsonl");
+        fs::write(&path, text).unwrap();
+        let plan = importer.plan(&[path]);
+        let report = match import {
+            true => importer.import(&store, &plan.sources[0], &|_| ()),
+            false => importer.preview(&store, &plan.sources[0], &|_| ()),
+        };
+        let report = report.unwrap();
+        (report.added, report.skipped, report.judgement.refusal.map(|refusal| refusal.kind.as_str()))
+    };
+    let (short, long) = (long_log("s", 2, 10), long_log("s", 4, 10));
+    let steps = [(&short, (2, 0, None)), (&long, (2, 2, None)), (&long, (0, 4, None))];
+    for (text, expected) in steps {
+        assert_eq!(told(text, false), expected);
+        assert_eq!(told(text, true), expected);
+    }
+    let other = long.replacen("xx", "yy", 1);
+    assert_eq!(told(&other, false), (0, 0, Some("id-conflict")));
+    assert_eq!(told(&other, true), (0, 0, Some("id-conflict")));
+}
+
+#[test]
+fn a_damaged_stored_session_refuses_its_log_alone() {
+    let (stored, logs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    for id in ["a", "b"] {
+        fs::write(logs.path().join(format!("{id}.jsonl")), long_log(id, 3, 9_000)).unwrap();
+    }
+    let store = Store::open(stored.path()).unwrap();
+    import_all(&store, logs.path());
+    store.close().unwrap();
+    let segment = fs::read_dir(stored.path()).unwrap().map(|entry| entry.unwrap().path());
+    let segment = segment.max_by_key(|path| fs::metadata(path).unwrap().len()).unwrap();
+    let mut bytes = fs::read(&segment).unwrap();
+    let first_event = bytes.windows(9).position(|window| window == b"xxxxxxxxx").unwrap();
+    bytes[first_event] = b'y';
+    fs::write(&segment, bytes).unwrap();
+    for id in ["a", "b"] {
+        fs::write(logs.path().join(format!("{id}.jsonl")), long_log(id, 4, 9_000)).unwrap();
+    }
+    let store = Store::open(stored.path()).unwrap();
+    let told = import_all(&store, logs.path()).into_iter();
+    let told: Vec<_> =
+        told.map(|report| (report.added, report.judgement.refusal.map(|r| r.kind.as_str()))).collect();
+    assert_eq!(told, [(0, Some("id-conflict")), (1, None)]);
+}
+
+#[test]
+fn a_log_that_is_named_twice_is_taken_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("s.jsonl");
+    fs::write(&path, long_log("s", 2, 10)).unwrap();
+    let plan = Importer::new(JudgeOptions::default()).plan(&[path.clone(), dir.path().join("."), path]);
+    assert_eq!(plan.sources.len(), 1);
+    assert!(plan.sources[0].ambiguous.is_none());
 }
 
 #[test]
 fn a_log_that_is_refused_late_leaves_no_session() {
-    let mut text = String::from(
-        "{\"type\":\"session\",\"version\":0,\"id\":\"s\",\"createdAt\":1,\"delegationDepth\":0}\n",
-    );
-    let padding = "x".repeat(100_000);
-    for seq in 0..100 {
-        text += &format!("{{\"type\":\"todo/write\",\"seq\":{seq},\"time\":1,\"data\":\"{padding}\"}}\n");
-    }
+    let mut text = long_log("s", 100, 100_000);
     let good = text.clone();
     text += "{\"type\":\"acme/unknown\",\"seq\":100,\"time\":1,\"data\":1}\n";
     let dir = tempfile::tempdir().unwrap();

@@ -87,7 +87,10 @@ fn differs(expected: &Value, mut judgement: Judgement) -> Option<String> {
         let seqs: Vec<u64> = r.shadowed.iter().map(|s| s.get()).collect();
         json!({"seq": r.seq.get(), "start": r.start.get(), "end": r.end.get(), "shadowedSeqs": seqs})
     });
-    let pairing = state.cuts().map(|cuts| json!(cuts)).ok();
+    let (pairing, unpaired) = match state.cuts() {
+        Ok(cuts) => (json!(cuts), Value::Null),
+        Err(error) => (Value::Null, json!(error.seq().expect("a node").get())),
+    };
     let ours = [
         ("events", json!(state.next_seq().get())),
         ("surface", json!(state.surface())),
@@ -95,11 +98,16 @@ fn differs(expected: &Value, mut judgement: Judgement) -> Option<String> {
         ("requestHeader", header.map_or(Value::Null, |h| serde_json::from_str(&h).expect("JSON"))),
         ("messages", json!(state.message_count())),
         ("replacements", replacements.collect()),
-        ("pairing", pairing.unwrap_or(Value::Null)),
+        ("pairing", pairing),
+        ("pairingError", unpaired),
         ("closers", judgement.closers.iter().map(told).collect()),
     ];
     let theirs = |key: &str| match (key, &expected[key]) {
         ("closers", Value::Array(closers)) => closers.iter().map(told_by_reference).collect(),
+        ("pairingError", Value::String(text)) => {
+            let seq = text.split("at surface seq ").nth(1).and_then(|rest| rest.split(' ').next());
+            json!(seq.expect("it names a node").parse::<u64>().expect("a seq"))
+        }
         (_, value) => value.clone(),
     };
     let differing = ours.into_iter().find(|(key, value)| *value != theirs(key));
@@ -107,14 +115,14 @@ fn differs(expected: &Value, mut judgement: Judgement) -> Option<String> {
 }
 
 fn told(event: &Event<'_>) -> Value {
-    let sources: Vec<u64> = event.sources.iter().flat_map(|s| s.iter().map(|s| s.get())).collect();
+    let sources = event.sources.as_ref().map(|s| s.iter().map(|s| s.get()).collect::<Vec<_>>());
     let data: Value = serde_json::from_str(&event.data).expect("JSON");
     told_of(json!(event.type_name), json!(event.seq.get()), json!(event.time), &data, json!(sources))
 }
 
 fn told_by_reference(event: &Value) -> Value {
-    let sources = event.get("sourceEventSeqs").cloned().unwrap_or(json!([]));
-    told_of(event["type"].clone(), event["seq"].clone(), event["time"].clone(), &event["data"], sources)
+    let (data, sources) = (&event["data"], event["sourceEventSeqs"].clone());
+    told_of(event["type"].clone(), event["seq"].clone(), event["time"].clone(), data, sources)
 }
 
 fn told_of(type_name: Value, seq: Value, time: Value, data: &Value, sources: Value) -> Value {
@@ -181,7 +189,7 @@ fn misses(expected: &str, judgement: &Judgement) -> Option<String> {
     }
     let wanted = expected.split("WARN(").skip(1).filter_map(|rest| rest.split(')').next());
     let warned: Vec<_> = judgement.warnings.listed().iter().map(|w| w.kind.as_str()).collect();
-    let missing = wanted.into_iter().find(|kind| expected.starts_with("ACCEPT") && !warned.contains(kind));
+    let missing = wanted.into_iter().find(|kind| !warned.contains(kind));
     missing.map(|kind| format!("no warning {kind}"))
 }
 

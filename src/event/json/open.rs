@@ -1,12 +1,11 @@
 //! What the validating pass remembers of the containers that are open: their kinds and their keys.
 //!
-//! Shallow and narrow texts cost no allocation; deep ones an eighth of a byte a level, wide ones eight bytes a key up to
-//! a bound.
+//! Shallow and narrow texts cost no allocation; deep ones an eighth of a byte a level. Keys cost eight bytes each, as does
+//! the start of an object among them, up to a bound for both together.
 
 use super::string::compare_keys;
 
-/// Objects are checked for repeated keys while no more than this many keys are open at once, which bounds
-/// the memory of the check.
+/// Keys, and objects, that are open at once; further keys are not checked for repetition. Bounds the memory of the check.
 const OPEN_KEYS_MAX: usize = 1 << 16;
 
 /// The kinds of the open containers: one bit each, the innermost in the lowest bit of `top`.
@@ -49,8 +48,8 @@ pub(super) struct Keys {
     inline_len: usize,
     /// All spans, once there were too many.
     spilled: Vec<(u32, u32)>,
-    /// The innermost object had more keys than are kept.
-    overflow: bool,
+    /// The innermost objects that began when no room was left.
+    unkept: usize,
     /// Some key so far was spelled with escapes, so equal keys may be spelled differently.
     escaped: bool,
 }
@@ -63,36 +62,40 @@ const MARK: (u32, u32) = (0, 0);
 
 impl Keys {
     pub(super) fn new() -> Self {
-        Self {
-            inline: [MARK; INLINE_KEYS],
-            inline_len: 0,
-            spilled: Vec::new(),
-            overflow: false,
-            escaped: false,
-        }
+        Self { inline: [MARK; INLINE_KEYS], inline_len: 0, spilled: Vec::new(), unkept: 0, escaped: false }
     }
 
     pub(super) fn open(&mut self) {
-        self.push_span(MARK);
+        if self.has_room() {
+            self.push_span(MARK);
+        } else {
+            self.unkept += 1;
+        }
     }
 
     pub(super) fn push(&mut self, key: (u32, u32), escaped: bool) {
         self.escaped |= escaped;
-        if self.spilled.len() < OPEN_KEYS_MAX {
+        if self.has_room() {
             self.push_span(key);
-        } else {
-            self.overflow = true;
         }
+    }
+
+    /// Room never comes back inside an object that is not kept: only the end of a kept one frees any.
+    fn has_room(&self) -> bool {
+        self.spilled.len() < OPEN_KEYS_MAX
     }
 
     /// Leaves the innermost object; the offset of a key that it has twice.
     pub(super) fn close(&mut self, text: &[u8]) -> Option<u32> {
+        if self.unkept > 0 {
+            self.unkept -= 1;
+            return None;
+        }
         let all =
             if self.spilled.is_empty() { &mut self.inline[..self.inline_len] } else { &mut self.spilled[..] };
         let start = all.iter().rposition(|span| *span == MARK)?;
         let keys = &mut all[start + 1..];
-        let repeated =
-            if std::mem::take(&mut self.overflow) { None } else { repeated_key(keys, text, self.escaped) };
+        let repeated = repeated_key(keys, text, self.escaped);
         if self.spilled.is_empty() {
             self.inline_len = start;
         } else {
@@ -152,6 +155,27 @@ mod tests {
             assert_eq!(keys.close(text.as_bytes()), expected, "object {i}");
         }
         assert_eq!(keys.close(b""), None);
+    }
+
+    #[test]
+    fn any_number_of_open_objects_and_keys_takes_bounded_memory() {
+        let text = b"\"a\"\"b\"";
+        let (a, b) = ((0, 3), (3, 6));
+        let mut keys = Keys::new();
+        for _ in 0..200_000 {
+            keys.open();
+            keys.push(a, false);
+        }
+        assert_eq!(keys.spilled.len(), OPEN_KEYS_MAX);
+        (0..200_000).for_each(|_| assert_eq!(keys.close(text), None));
+        // Room is there again.
+        keys.open();
+        [a, b, a].into_iter().for_each(|key| keys.push(key, false));
+        keys.open();
+        (0..100_000).for_each(|_| keys.push(b, false));
+        assert_eq!(keys.spilled.len(), OPEN_KEYS_MAX);
+        assert_eq!(keys.close(text), Some(3));
+        assert_eq!(keys.close(text), Some(0));
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! The validating pass: one walk over a text that decides whether it is JSON and notes its peculiarities.
 
+use std::fmt;
+
 use super::open::{Depth, Keys};
 use super::value::{Member, Value};
 
@@ -84,6 +86,18 @@ pub struct Fault {
     pub kind: FaultKind,
     /// Byte offset of the first byte that does not fit.
     pub offset: usize,
+}
+
+/// In words, to follow "is not JSON: ".
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.kind {
+            FaultKind::Truncated => write!(f, "it ends inside a value, at byte {}", self.offset),
+            FaultKind::Unexpected => write!(f, "byte {} cannot stand where it stands", self.offset),
+            FaultKind::Trailing => write!(f, "more text follows its value at byte {}", self.offset),
+            FaultKind::TooLong => f.write_str("it is 4 GiB or longer"),
+        }
+    }
 }
 
 /// Kinds of [`Fault`].

@@ -38,6 +38,7 @@ fn faults_name_the_byte() {
     assert_eq!(scan("{\"a\":1,}"), Err(Fault { kind: FaultKind::Unexpected, offset: 7 }));
     assert_eq!(scan("[1,2"), Err(Fault { kind: FaultKind::Truncated, offset: 4 }));
     assert_eq!(scan("{} {}"), Err(Fault { kind: FaultKind::Trailing, offset: 3 }));
+    assert_eq!(scan("[1,2").unwrap_err().to_string(), "it ends inside a value, at byte 4");
     assert_eq!(scan("  "), Err(Fault { kind: FaultKind::Truncated, offset: 2 }));
 }
 

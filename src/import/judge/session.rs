@@ -3,7 +3,7 @@
 use crate::event::json::{Digest, JsonString, Value};
 use crate::event::{Admitted, HeaderReason, SessionState};
 use crate::ids::Seq;
-use crate::import::judgement::{HeaderSnapshot, word};
+use crate::import::judgement::{LoggedHeader, word};
 use crate::projection::{Anomalies, MessageParts, Replacement, State};
 
 /// A session under import.
@@ -12,7 +12,7 @@ pub(super) struct Session {
     pub(super) state: State,
     pub(super) anomalies: Anomalies,
     pub(super) replacements: Vec<Replacement>,
-    pub(super) headers: Vec<HeaderSnapshot>,
+    pub(super) headers: Vec<LoggedHeader>,
     /// Message ids of the `tool/result` events, ascending by seq: a rewrite of an older shape inherits one.
     result_ids: Vec<(Seq, JsonString<'static>)>,
     /// Type of the last event, to name both branches of a fork.
@@ -37,8 +37,8 @@ impl Session {
         self.replacements.extend(self.state.visible().replacement(event.seq, admitted.placement()));
         match &*event.type_name {
             "request/header" => {
-                let reason = event.value().get("reason").map(reason_text);
-                self.headers.push(HeaderSnapshot { seq: event.seq, reason });
+                let reason = event.value().get("reason").map(reason_word);
+                self.headers.push(LoggedHeader { seq: event.seq, reason });
             }
             "tool/result" => {
                 let id = parts.id.and_then(|id| id.string());
@@ -80,7 +80,7 @@ impl SessionState for Session {
     }
 }
 
-fn reason_text(reason: Value<'_>) -> String {
+fn reason_word(reason: Value<'_>) -> String {
     match HeaderReason::of(reason) {
         Some(known) => known.as_str().into(),
         None => reason.string().map_or_else(|| word(reason.raw()), |text| word(&text.to_lossy())),

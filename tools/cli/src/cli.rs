@@ -1,13 +1,13 @@
 //! The command line as clap reads it, and what every command is given.
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Parser, Subcommand};
 use sessionlog::{Seq, Store, StoreOptions};
 
 use crate::commands::{
-    append, close, demo, export, fork, headers, import, inspect, ls, request, rm, show, verify,
+    append, close, compact, demo, export, fork, headers, import, inspect, ls, request, rm, show, verify,
 };
 use crate::exit::Exit;
 use crate::output::Output;
@@ -42,6 +42,7 @@ enum Command {
     Close(close::Args),
     Export(export::Args),
     Verify(verify::Args),
+    Compact(compact::Args),
     Rm(rm::Args),
 }
 
@@ -72,6 +73,7 @@ impl Command {
             Self::Close(args) => close::run(context, &args),
             Self::Export(args) => export::run(context, &args),
             Self::Verify(args) => verify::run(context, &args),
+            Self::Compact(args) => compact::run(context, &args),
             Self::Rm(args) => rm::run(context, &args),
         }
     }
@@ -85,6 +87,11 @@ pub(crate) struct Context {
 }
 
 impl Context {
+    /// Directory of the store, which need not exist.
+    pub(crate) fn store_dir(&self) -> &Path {
+        &self.store_dir
+    }
+
     /// The store for reading: takes no lock and writes nothing.
     pub(crate) fn reader(&self) -> sessionlog::Result<Store> {
         Store::open_read_only(&self.store_dir)

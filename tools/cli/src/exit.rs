@@ -66,7 +66,7 @@ pub(crate) fn usage(error: &clap::Error) -> ExitCode {
 /// Says on stderr what failed and what to do next.
 pub(crate) fn tell(error: &anyhow::Error) {
     note(format_args!("sessionlog: {}", human::printable(&describe(error))));
-    if let Some(next) = library_error(error).and_then(|error| next_step(error.kind())) {
+    if let Some(next) = library_error(error).and_then(next_step) {
         note(format_args!("  next: {next}"));
     }
 }
@@ -86,13 +86,14 @@ fn describe(error: &anyhow::Error) -> String {
     text
 }
 
-fn next_step(kind: ErrorKind) -> Option<&'static str> {
-    Some(match kind {
+fn next_step(error: &sessionlog::Error) -> Option<&'static str> {
+    Some(match error.kind() {
         ErrorKind::NotFound => {
             "`sessionlog ls` lists what the store holds; `--store DIR` names another store"
         }
         ErrorKind::Locked => "wait for the writer or ask it; commands that only read work beside it",
         ErrorKind::Corrupt => "keep a copy of the store, then run `sessionlog verify --deep`",
+        ErrorKind::Conflict if error.path().is_some() => "choose another place: nothing is written over",
         ErrorKind::Conflict => "the session has moved on or the id is taken: look at it and decide again",
         ErrorKind::Unsupported => "use a release that knows this version or vocabulary",
         ErrorKind::Closed => "run the command again: the store recovers when it is opened",

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use sessionlog::event::{Event, Refusal, SessionHeader, SessionState, Warning};
-use sessionlog::import::{CutRecord, HeaderSnapshot, Judgement, Repair, Verdict};
+use sessionlog::import::{CutRecord, Judgement, LoggedHeader, Repair, Verdict};
 use sessionlog::projection::{Replacement, State};
 
 use crate::conversation::text_of;
@@ -172,7 +172,7 @@ impl Json for Replacement {
     }
 }
 
-impl Json for HeaderSnapshot {
+impl Json for LoggedHeader {
     fn write(&self, out: &mut String) {
         out.push_str(&Object::new().field("seq", self.seq).field("reason", &self.reason).end());
     }

@@ -7,6 +7,7 @@ use anyhow::Context as _;
 use sessionlog::import::Plan;
 use tempfile::NamedTempFile;
 
+use crate::exit;
 use crate::output::{human, note};
 
 /// A path to read from; what it holds of stdin goes away with it.
@@ -48,16 +49,19 @@ pub(crate) fn tell_ignored(plan: &Plan) {
     }
 }
 
-/// Ends a command that has done all it could: what could not be read makes it fail only now.
+/// Ends a command that has done all it could: what failed makes it fail only now.
 ///
 /// # Errors
 ///
-/// The first place that could not be read; the others are told on stderr.
-pub(crate) fn all_readable(unreadable: Vec<(PathBuf, io::Error)>) -> anyhow::Result<()> {
-    let mut unreadable = unreadable.into_iter();
-    let Some((path, error)) = unreadable.next() else { return Ok(()) };
-    for (path, error) in unreadable {
-        note(format_args!("{}: {error}", human::printable(&path.display().to_string())));
-    }
-    Err(anyhow::Error::new(error).context(format!("read {}", path.display())))
+/// The first failure; the others are told on stderr.
+pub(crate) fn all_done(failures: impl IntoIterator<Item = anyhow::Error>) -> anyhow::Result<()> {
+    let mut failures = failures.into_iter();
+    let Some(first) = failures.next() else { return Ok(()) };
+    failures.for_each(|error| exit::tell(&error));
+    Err(first)
+}
+
+/// The error for a place that cannot be read.
+pub(crate) fn unreadable(path: &Path, error: io::Error) -> anyhow::Error {
+    anyhow::Error::new(error).context(format!("read {}", path.display()))
 }

@@ -5,7 +5,7 @@
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
@@ -22,7 +22,7 @@ use crate::output::json::{Object, Raw};
 use crate::output::progress::Progress;
 use crate::output::table::{Align, Table};
 use crate::output::{Output, Style, human};
-use crate::source::{Input, all_readable, tell_ignored};
+use crate::source::{Input, all_done, tell_ignored, unreadable};
 
 /// Import logs: files, directories of any depth, - for stdin
 #[derive(Debug, clap::Args)]
@@ -76,10 +76,11 @@ pub(crate) fn run(context: &mut Context, args: &Args) -> anyhow::Result<Exit> {
     let mut plan = importer.plan(&inputs.iter().map(|input| input.path().to_owned()).collect::<Vec<_>>());
     plan.sources.iter_mut().for_each(|planned| args.from.apply(&mut planned.source.format));
     tell_ignored(&plan);
-    let store = if args.dry_run { None } else { Some(context.writer(true)?) };
+    let store = open_store(context, args.dry_run)?;
     let job = Job {
         importer: &importer,
         store: store.as_ref(),
+        dry_run: args.dry_run,
         sources: &plan.sources,
         inputs: &inputs,
         style: context.out.style(),
@@ -88,17 +89,31 @@ pub(crate) fn run(context: &mut Context, args: &Args) -> anyhow::Result<Exit> {
         stopped: AtomicBool::new(false),
         progress: Progress::of_bytes(plan.sources.iter().map(|planned| planned.source.bytes).sum()),
     };
-    let tally = job.run(args, &mut context.out);
+    let mut tally = Tally::default();
+    for (path, error) in plan.unreadable {
+        let shown = path.display().to_string();
+        tally.fail(&mut context.out, &shown, unreadable(&path, error))?;
+    }
+    let done = job.run(args, &mut tally, &mut context.out);
     drop(job);
-    // What was taken in becomes durable, whatever happened to the rest.
+    // What was taken in becomes durable, and is told, whatever happened to the rest.
     let closed = store.map_or(Ok(()), Store::close);
-    let mut tally = tally?;
-    closed?;
     tally.print(&mut context.out, started.elapsed())?;
-    let mut unreadable = plan.unreadable;
-    unreadable.append(&mut tally.unreadable);
-    all_readable(unreadable)?;
+    done?;
+    closed?;
+    all_done(tally.failures)?;
     Ok(Exit::findings(tally.refused > 0))
+}
+
+/// The store to import into; for a dry run one to compare with, if there is one.
+fn open_store(context: &Context, dry_run: bool) -> sessionlog::Result<Option<Store>> {
+    if !dry_run {
+        return context.writer(true).map(Some);
+    }
+    match context.reader() {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        store => store.map(Some),
+    }
 }
 
 fn importer(args: &Args) -> sessionlog::Result<Importer> {
@@ -111,6 +126,7 @@ fn importer(args: &Args) -> sessionlog::Result<Importer> {
 struct Job<'a> {
     importer: &'a Importer,
     store: Option<&'a Store>,
+    dry_run: bool,
     sources: &'a [PlannedSource],
     inputs: &'a [Input],
     style: Style,
@@ -130,7 +146,7 @@ struct Done {
 }
 
 impl Job<'_> {
-    fn run(&self, args: &Args, out: &mut Output) -> anyhow::Result<Tally> {
+    fn run(&self, args: &Args, tally: &mut Tally, out: &mut Output) -> anyhow::Result<()> {
         let processors = || thread::available_parallelism().map_or(1, usize::from);
         let jobs = args.jobs.map_or_else(processors, usize::from).min(self.sources.len());
         let (sender, receiver) = channel();
@@ -140,9 +156,9 @@ impl Job<'_> {
                 scope.spawn(move || self.work(&sender));
             }
             drop(sender);
-            let tally = self.collect(&receiver, args.stop_on_error, out);
+            let collected = self.collect(&receiver, args.stop_on_error, tally, out);
             self.stopped.store(true, Ordering::Relaxed);
-            tally
+            collected
         })
     }
 
@@ -162,6 +178,7 @@ impl Job<'_> {
         let progress =
             |bytes: u64| self.progress.add(bytes.saturating_sub(told.replace(bytes.max(told.get()))));
         let report = match self.store {
+            Some(store) if self.dry_run => self.importer.preview(store, planned, &progress)?,
             Some(store) => self.importer.import(store, planned, &progress)?,
             None => self.importer.inspect(planned, &progress)?,
         };
@@ -178,7 +195,7 @@ impl Job<'_> {
 
     /// What is printed of a source: for scripts of each, for people of those that were not taken as they are.
     fn line(&self, report: &SourceReport) -> Option<String> {
-        let path = self.shown(report);
+        let path = self.shown(&report.path);
         let judgement = &report.judgement;
         if self.json {
             return Some(document(&path, report));
@@ -191,9 +208,9 @@ impl Job<'_> {
         Some(format!("{verdict}  {}: {}", human::one_line(&path), human::one_line(&why)))
     }
 
-    fn shown(&self, report: &SourceReport) -> String {
-        let input = self.inputs.iter().find(|input| input.path() == report.path);
-        input.map_or_else(|| report.path.display().to_string(), |input| input.shown(&report.path))
+    fn shown(&self, path: &Path) -> String {
+        let input = self.inputs.iter().find(|input| input.path() == path);
+        input.map_or_else(|| path.display().to_string(), |input| input.shown(path))
     }
 
     /// Prints what is done, in the order of the plan, and adds it up.
@@ -201,15 +218,15 @@ impl Job<'_> {
         &self,
         done: &Receiver<Outcome>,
         stop_on_error: bool,
+        tally: &mut Tally,
         out: &mut Output,
-    ) -> anyhow::Result<Tally> {
-        let mut tally = Tally::default();
+    ) -> anyhow::Result<()> {
         let mut early = BTreeMap::new();
         let mut next = 0;
         for (index, outcome) in done {
             early.insert(index, outcome);
             while let Some(outcome) = early.remove(&next) {
-                let path = &self.sources[next].source.path;
+                let path = self.shown(&self.sources[next].source.path);
                 next += 1;
                 match outcome {
                     Ok(done) => {
@@ -218,17 +235,21 @@ impl Job<'_> {
                         }
                         tally.add(&done);
                     }
-                    Err(error) if error.kind() == ErrorKind::Io && error.path() == Some(path) => {
-                        tally.unreadable.push((path.clone(), io::Error::other(error)));
+                    Err(error) => {
+                        // After a failed write the store takes nothing more from any source.
+                        let last = error.kind() == ErrorKind::Closed;
+                        self.progress.aside(|| tally.fail(out, &path, error.into()))?;
+                        if last {
+                            return Ok(());
+                        }
                     }
-                    Err(error) => return Err(error.into()),
                 }
-                if stop_on_error && (tally.refused > 0 || !tally.unreadable.is_empty()) {
-                    return Ok(tally);
+                if stop_on_error && (tally.refused > 0 || !tally.failures.is_empty()) {
+                    return Ok(());
                 }
             }
         }
-        Ok(tally)
+        Ok(())
     }
 }
 
@@ -245,7 +266,8 @@ struct Tally {
     bytes: u64,
     /// Sources and events by verdict and reason.
     by_reason: BTreeMap<(&'static str, &'static str), (u64, u64)>,
-    unreadable: Vec<(PathBuf, io::Error)>,
+    /// Why sources could not be judged, or not be brought in.
+    failures: Vec<anyhow::Error>,
 }
 
 impl Tally {
@@ -263,8 +285,18 @@ impl Tally {
         row.1 += done.events;
     }
 
+    /// Counts a source that could not be judged, or not be brought in; a script hears of it at once.
+    fn fail(&mut self, out: &mut Output, path: &str, error: anyhow::Error) -> io::Result<()> {
+        if out.json() {
+            out.line_now(Object::new().field("path", path).field("error", format!("{error:#}")).end())?;
+        }
+        self.failures.push(error);
+        Ok(())
+    }
+
     fn print(&self, out: &mut Output, taken: Duration) -> io::Result<()> {
-        let sources = self.accepted + self.repaired + self.refused;
+        let failed = u64::try_from(self.failures.len()).unwrap_or(u64::MAX);
+        let sources = self.accepted + self.repaired + self.refused + failed;
         if out.json() {
             let summary = Object::new()
                 .field("sources", sources)

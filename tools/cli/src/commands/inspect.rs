@@ -2,13 +2,14 @@
 
 use std::path::PathBuf;
 
+use anyhow::bail;
 use sessionlog::import::{Importer, JudgeOptions};
 
 use crate::cli::Context;
 use crate::exit::Exit;
 use crate::judging;
 use crate::output::progress::Progress;
-use crate::source::{Input, all_readable, tell_ignored};
+use crate::source::{Input, all_done, tell_ignored, unreadable};
 
 /// Judge and describe a log file, or every log of a directory, without a store
 #[derive(Debug, clap::Args)]
@@ -27,16 +28,27 @@ pub(crate) fn run(context: &mut Context, args: &Args) -> anyhow::Result<Exit> {
     tell_ignored(&plan);
     let out = &mut context.out;
     let mut exit = Exit::Clean;
+    let mut found = args.session.is_none();
+    let mut failures: Vec<_> =
+        plan.unreadable.into_iter().map(|(path, error)| unreadable(&path, error)).collect();
     for planned in &plan.sources {
         let shown = input.shown(&planned.source.path);
         let progress = Progress::of_bytes(planned.source.bytes);
         progress.tell(|| shown.clone());
-        let report = importer.inspect(planned, &|bytes| progress.set(bytes, planned.source.bytes))?;
+        let inspected = importer.inspect(planned, &|bytes| progress.set(bytes, planned.source.bytes));
         drop(progress);
+        let report = match inspected {
+            Ok(report) => report,
+            Err(error) => {
+                failures.push(error.into());
+                continue;
+            }
+        };
         let id = report.judgement.header.as_ref().map(|header| &header.id);
         if args.session.is_some() && id != args.session.as_ref() {
             continue;
         }
+        found = true;
         exit = exit.max(Exit::findings(report.judgement.refusal.is_some()));
         if out.json() {
             out.line(judging::document(Some(&shown), &report.judgement))?;
@@ -45,6 +57,9 @@ pub(crate) fn run(context: &mut Context, args: &Args) -> anyhow::Result<Exit> {
             judging::print(out, style, &shown, &report.judgement)?;
         }
     }
-    all_readable(plan.unreadable)?;
+    all_done(failures)?;
+    if let Some(id) = args.session.as_ref().filter(|_| !found) {
+        bail!("inspect {}: it holds no session {id}", input.shown(input.path()));
+    }
     Ok(exit)
 }

@@ -2,6 +2,7 @@
 
 pub(crate) mod append;
 pub(crate) mod close;
+pub(crate) mod compact;
 pub(crate) mod demo;
 pub(crate) mod export;
 pub(crate) mod fork;

@@ -115,13 +115,13 @@ fn a_slow_producer_hears_of_each_event_before_the_next() {
 fn what_was_told_survives_a_kill() {
     let (bench, meta) = bench();
     let mut survived = 0;
-    for round in 1..=3_usize {
+    for round in 1..=10_usize {
         let mut child =
             bench.command(&["append", "live", "--create", &meta]).stdin(Stdio::piped()).spawn().unwrap();
         let mut input = child.stdin.take().unwrap();
         let feed = std::thread::spawn(move || while writeln!(input, "{EVENT}").is_ok() {});
         let mut told = BufReader::new(child.stdout.take().unwrap()).lines();
-        let last = told.by_ref().nth(40 * round).unwrap().unwrap();
+        let last = told.by_ref().nth(20 * round).unwrap().unwrap();
         child.kill().unwrap();
         // What was told before the kill may still lie in the pipe.
         let last = told.map_while(Result::ok).filter(|line| line.ends_with('}')).last().unwrap_or(last);

@@ -8,6 +8,7 @@ use crate::support::{Bench, sample};
 fn every_kind_of_end_has_its_code() {
     let bench = Bench::with_samples();
     let refused = sample("05");
+    let one = sample("01");
     let missing = bench.path("missing").to_str().unwrap().to_owned();
     let ends: &[(&[&str], i32)] = &[
         (&["--help"], 0),
@@ -23,6 +24,7 @@ fn every_kind_of_end_has_its_code() {
         (&["fork", "flaky-invoice-test", "--at", "10", "inside-a-turn"], 2),
         (&["show", "no-such-session"], 3),
         (&["inspect", &missing], 3),
+        (&["inspect", &one, "--session", "no-such-session"], 3),
         (&["fork", "flaky-invoice-test", "--at", "367", "map-tiles-cache"], 3),
     ];
     for (args, code) in ends {

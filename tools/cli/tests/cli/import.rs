@@ -53,7 +53,7 @@ fn a_longer_log_extends_and_a_diverging_one_is_refused() {
     let to_first_turn_end = format!("{}\n", lines[..228].join("\n"));
     let short = bench.file("short.jsonl", &to_first_turn_end);
     assert_eq!(bench.json(&["import", &short])[0]["added"], 227);
-    let longer = bench.json(&["import", &sample("01")]).remove(0);
+    let longer = bench.json(&["import", &sample("01"), &sample("01")]).remove(0);
     assert_eq!((&longer["added"], &longer["skipped"]), (&json!(141), &json!(227)));
     let other = bench.file("other.jsonl", text.replace("about once a day", "about once a week"));
     let run = bench.run(&["import", &other, "--json"]);
@@ -66,6 +66,11 @@ fn a_dry_run_stores_nothing() {
     let run = bench.run(&["import", "--dry-run", &sample("01"), &sample("02"), "--json"]);
     assert_eq!((run.code, verdicts(&run.documents())), (0, vec!["accept", "repair"]));
     assert!(!bench.store().exists());
+    bench.json(&["import", &sample("01")]);
+    let told = bench.json(&["import", "--dry-run", &sample("01"), &sample("03")]);
+    assert_eq!([&told[0]["added"], &told[0]["skipped"]], [0, 368]);
+    assert_eq!([&told[1]["added"], &told[1]["skipped"]], [&told[1]["events"], &json!(0)]);
+    assert_eq!(bench.json(&["ls"]).len(), 1);
 }
 
 #[test]
@@ -86,6 +91,9 @@ fn what_cannot_be_read_is_told_after_the_rest_is_done() {
     let run = bench.run(&["import", &missing, &sample("01"), "--json"]);
     assert_eq!(run.code, 3);
     assert!(run.stderr.contains("missing.jsonl"), "{}", run.stderr);
+    let told = run.documents();
+    assert_eq!((keys(&told[0]), &told[0]["path"]), (vec!["error", "path"], &json!(missing)));
+    assert_eq!((verdicts(&told), &told[2]["summary"]["sources"]), (vec!["accept"], &json!(2)));
     assert_eq!(bench.json(&["ls"]).len(), 1);
 }
 

@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::json;
 
-use crate::support::{Bench, header, keys, sample};
+use crate::support::{Bench, EVENT, header, keys, sample};
 
 #[test]
 fn a_listing_is_newest_first_with_its_contract_keys() {
@@ -153,6 +153,21 @@ fn samples_leave_the_store_as_they_came() {
     }
     let run = bench.run(&["export", "--all", "--to", &root, "--format", "jsonl.zstd"]);
     assert_eq!(run.code, 1, "nothing is written over: {}", run.stderr);
+    assert!(run.stderr.contains("next: choose another place"), "{}", run.stderr);
+}
+
+#[test]
+fn a_session_that_cannot_be_written_stops_no_other() {
+    let bench = Bench::new();
+    let long = "/".repeat(100);
+    for (n, id) in ["a", &long, "z"].into_iter().enumerate() {
+        let log = bench.file(&format!("{n}.jsonl"), format!("{}\n", header(id)));
+        bench.json(&["import", &log]);
+    }
+    let root = bench.path("root").to_str().unwrap().to_owned();
+    let run = bench.run(&["--json", "export", "--all", "--to", &root]);
+    assert_eq!((run.code, run.documents().len()), (1, 2), "{}", run.stderr);
+    assert!(run.stderr.contains("too long"), "{}", run.stderr);
 }
 
 #[test]
@@ -186,6 +201,48 @@ fn removing_waits_for_apply() {
     assert_eq!(bench.json(&["rm", "map-tiles-cache", "--apply"])[0]["applied"], true);
     assert_eq!(bench.json(&["ls"]).len(), 3);
     assert_eq!(bench.run(&["show", "map-tiles-cache"]).code, 3);
+}
+
+#[test]
+fn retention_removes_what_is_older_by_its_last_event() {
+    let bench = Bench::with_samples();
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_millis();
+    let meta = bench.file("meta.json", header("fresh"));
+    bench.run_with(
+        &["append", "fresh", "--create", &meta],
+        &EVENT.replace("\"data\"", &format!("\"time\":{now},\"data\"")),
+    );
+    let old = bench.file("old.jsonl", header("old").replace("1795770000000", "1000") + "\n");
+    bench.json(&["import", &old]);
+    let plan = bench.json(&["rm", "--older-than", "1d"]);
+    assert!(plan.iter().all(|session| session["applied"] == false && session["id"] != "fresh"), "{plan:?}");
+    assert!(plan.iter().any(|session| session["id"] == "old"), "{plan:?}");
+    assert_eq!(bench.json(&["ls"]).len(), 6, "nothing is changed without --apply");
+    assert_eq!(bench.json(&["rm", "--older-than", "1d", "--apply"]).len(), plan.len());
+    assert_eq!(bench.json(&["ls"]).len(), 6 - plan.len());
+    assert!(bench.json(&["rm", "--older-than", "20000w"]).is_empty());
+    for args in [&["rm"][..], &["rm", "--older-than", "soon"], &["rm", "fresh", "--older-than", "1d"]] {
+        assert_eq!(bench.run(args).code, 2, "{args:?}");
+    }
+}
+
+#[test]
+fn compacting_waits_for_apply_and_keeps_every_event() {
+    let bench = Bench::with_samples();
+    let events = ["show", "flaky-invoice-test", "--events", "0..1000"];
+    let before = bench.run(&events).stdout;
+    bench.json(&["rm", "map-tiles-cache", "--apply"]);
+    let plan = bench.json(&["compact"]).remove(0);
+    assert_eq!(
+        (keys(&plan), &plan["sessions"]),
+        (vec!["after", "before", "segments", "sessions"], &json!(3))
+    );
+    assert_eq!(plan["after"], json!(null));
+    let told = bench.json(&["compact", "--apply"]).remove(0);
+    assert_eq!((keys(&told), &told["sessions"]), (keys(&plan), &json!(3)));
+    assert!(told["after"].as_u64() < told["before"].as_u64(), "{told}");
+    assert!(bench.run(&events).stdout == before, "compacting changed events");
+    assert_eq!(bench.run(&["verify", "--deep"]).code, 0);
 }
 
 #[test]
