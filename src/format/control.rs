@@ -226,7 +226,8 @@ mod tests {
             [(NUMBER_END, 0, false), (1, u64::MAX, false), (NUMBER_END - 1, NUMBER_END - 1, true)]
         {
             let owner = SessionKey::new(owner);
-            let shared = SharedPrefix { owner, end: Seq::new(7), logical_bytes, chain: 0, title: None };
+            let shared =
+                SharedPrefix { owner, end: Seq::new(7), logical_bytes, chain: 0, last_time: 0, title: None };
             let mut out = Vec::new();
             CreatePayload { shared: Some(shared), header: "h" }.encode(&mut out);
             assert_eq!(CreatePayload::decode(&out).is_ok(), good);
