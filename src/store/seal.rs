@@ -124,7 +124,8 @@ impl<'s> Host<'s> {
             versioned_types: code_of("request/header").map(u32::from).into_iter().collect(),
             entries: catalog.by_key.clone(),
             needed: needed_by_forks(&catalog),
-            orphans: catalog.staged.keys().copied().collect(),
+            // Where something is damaged it may be their create frame that is lost.
+            orphans: catalog.staged.keys().copied().filter(|_| catalog.damage.is_empty()).collect(),
             highest_key: catalog.highest_key,
             current: None,
         }
