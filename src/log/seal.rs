@@ -330,6 +330,8 @@ impl Contents {
     }
 }
 
+type VisitEvent<'v> = dyn FnMut(Seq, &Record<'_, &[Seq]>) -> Result<()> + 'v;
+
 /// Reads the runs of a session one after the other.
 struct RunReader<'s> {
     segments: &'s Segments,
@@ -337,12 +339,7 @@ struct RunReader<'s> {
 }
 
 impl RunReader<'_> {
-    fn each(
-        &mut self,
-        runs: &[Run],
-        keep: Keep,
-        visit: &mut dyn FnMut(Seq, &Record<'_, &[Seq]>) -> Result<()>,
-    ) -> Result<()> {
+    fn each(&mut self, runs: &[Run], keep: Keep, visit: &mut VisitEvent<'_>) -> Result<()> {
         let end = match keep {
             Keep::Below(end) => end,
             _ => Seq::new(u64::MAX),
