@@ -257,32 +257,46 @@ fn a_crash_at_any_operation_of_sealing_loses_nothing_and_brings_nothing_back() {
     }
 }
 
-#[test]
-fn sealing_that_fails_at_any_operation_changes_nothing_and_can_be_tried_again() {
-    let storage = FaultStorage::new(7);
-    with_removed_session(&storage).close().unwrap();
-    let image = storage.crash(CrashMode::KeepUnsynced, 0);
-    let mut failed = 0;
+/// Works a store while its disk fails at every operation in turn; answers how often that was an error.
+fn fail_everywhere(image: &FaultStorage, check: &dyn Fn(&FaultStorage, Store, u128, &str)) -> u32 {
+    let mut errors = 0;
     for after in 0.. {
         let disk = image.crashed_copy(CrashMode::KeepUnsynced, 0);
         let store = small(&disk);
         let before = answers(&store);
         let operation = disk.counters().operations + after;
         disk.set_plan(FaultPlan::new().fail(operation, Fault::Io));
-        let result = store.maintain();
-        let reached = disk.counters().operations > operation;
-        failed += u32::from(result.is_err());
-        assert_eq!(answers(&store), before, "operation {after}");
-        store.maintain().unwrap();
-        store.compact().unwrap();
-        assert_eq!(answers(&store), before, "operation {after}, tried again");
-        drop(store);
-        assert_eq!(answers(&small(&disk)), before, "operation {after}, opened again");
-        if !reached {
+        errors += u32::from(store.maintain().is_err());
+        if disk.counters().operations <= operation {
             break;
         }
+        check(&disk, store, before, &format!("operation {after}"));
     }
-    assert!(failed > 10, "{failed}");
+    errors
+}
+
+#[test]
+fn sealing_that_fails_at_any_operation_changes_nothing_and_can_be_tried_again() {
+    let storage = FaultStorage::new(7);
+    with_removed_session(&storage).close().unwrap();
+    let image = storage.crash(CrashMode::KeepUnsynced, 0);
+    let errors = fail_everywhere(&image, &|disk, store, before, case| {
+        assert_eq!(answers(&store), before, "{case}");
+        store.maintain().unwrap();
+        store.compact().unwrap();
+        assert_eq!(answers(&store), before, "{case}, tried again");
+        drop(store);
+        assert_eq!(answers(&small(disk)), before, "{case}, opened again");
+    });
+    assert!(errors > 10, "{errors}");
+    fail_everywhere(&image, &|disk, store, before, case| {
+        drop(store);
+        assert_eq!(answers(&small(disk)), before, "{case}, opened by the next process");
+        for seed in 0..8 {
+            let left = disk.crashed_copy(CrashMode::TornPages, seed);
+            assert_eq!(answers(&small(&left)), before, "{case}, and a crash");
+        }
+    });
 }
 
 /// Flips a byte of a file, `from_end` bytes before its end.
