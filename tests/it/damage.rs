@@ -158,7 +158,7 @@ impl Forged {
         let shared = owner.map(|owner| SharedPrefix {
             owner: SessionKey::new(owner),
             end: Seq::new(1),
-            logical_bytes: u64::MAX,
+            logical_bytes: i64::MAX.unsigned_abs(),
             chain: 0,
             last_time: 0,
             title: None,
