@@ -179,6 +179,23 @@ fn readers_and_handles_go_on_while_files_are_rewritten() {
 }
 
 #[test]
+fn a_reader_that_lags_behind_a_compaction_sees_nothing_that_was_removed() {
+    let storage = MemoryStorage::new();
+    let store = small(&storage);
+    fill(&create(&store, "gone"), 6, 1);
+    fill(&create(&store, "kept"), 6, 2);
+    let reader = options().open_storage_read_only(Arc::new(storage.clone())).unwrap();
+    let seen = reader.session("kept").unwrap();
+    fill(&store.session("kept").unwrap(), 6, 3);
+    store.remove("gone").unwrap();
+    store.compact().unwrap();
+    reader.refresh().unwrap();
+    assert_eq!(answers(&reader), answers(&store));
+    assert_eq!(reader.session("gone").unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(lines(&seen), lines(&store.session("kept").unwrap()));
+}
+
+#[test]
 fn a_store_without_its_raw_segments_opens_from_sealed_files_alone() {
     let storage = MemoryStorage::new();
     {

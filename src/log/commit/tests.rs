@@ -1,6 +1,9 @@
 //! What happens between the steps of others, one step at a time.
 
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Waker};
 
 use super::Committer;
 use crate::ErrorKind;
@@ -16,6 +19,11 @@ use crate::storage::Storage;
 use crate::storage::fault::{Fault, FaultPlan, FaultStorage};
 
 fn committer(storage: Arc<dyn Storage>) -> Arc<Committer> {
+    committer_with(storage, false)
+}
+
+/// The background thread itself never runs: it is busy.
+fn committer_with(storage: Arc<dyn Storage>, has_background: bool) -> Arc<Committer> {
     let parts = WriterParts {
         segments: Arc::new(Segments::new(storage)),
         counters: Arc::default(),
@@ -26,7 +34,7 @@ fn committer(storage: Arc<dyn Storage>) -> Arc<Committer> {
     };
     let mut writer = Writer::new(parts, None);
     writer.begin_recovered(|_| Ok(())).unwrap();
-    Arc::new(Committer::new(writer, Arc::default(), false))
+    Arc::new(Committer::new(writer, Arc::default(), has_background))
 }
 
 #[test]
@@ -72,4 +80,19 @@ fn a_second_close_waits_for_what_the_first_one_commits() {
     waiting.wait().unwrap();
     committer.close().unwrap();
     assert_eq!(read(&storage.after_power_cut()).tags(), [0]);
+}
+
+#[test]
+fn a_caller_that_blocks_does_not_wait_for_a_busy_background_thread() {
+    let storage = TestStorage::new();
+    let committer = committer_with(dyn_storage(&storage), true);
+    let mut awaited = committer.enqueue(batch(0..1), Synced);
+    let mut context = Context::from_waker(Waker::noop());
+    // Somebody commits meanwhile, and finds nobody else who blocks.
+    committer.queue.lock().leading = true;
+    assert!(Pin::new(&mut awaited).poll(&mut context).is_pending());
+    assert!(!committer.pass_leadership());
+    assert!(committer.queue.lock().background.drive, "it will, if nobody comes before");
+    committer.enqueue(batch(1..2), Synced).wait().unwrap();
+    assert!(Pin::new(&mut awaited).poll(&mut context).is_ready());
 }
