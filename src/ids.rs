@@ -23,10 +23,10 @@ macro_rules! id {
                 self.0
             }
 
-            /// The identifier that follows this one.
+            /// The identifier that follows this one; the highest number, which names nothing, for itself.
             #[must_use]
             pub const fn next(self) -> Self {
-                Self(self.0 + 1)
+                Self(self.0.saturating_add(1))
             }
         }
 

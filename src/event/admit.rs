@@ -50,7 +50,7 @@ impl Gate<'_> {
         let data = self.payload(&type_name, data)?;
         check_time(time)?;
         let (type_name, data) = self.up_to_date(type_name, data, surface_op)?;
-        self.vocabulary.check(&type_name, ignorable)?;
+        self.vocabulary.check(&type_name, ignorable, self.origin)?;
         self.shape(&type_name, Value::new(&data))?;
         self.contiguity()?;
         let placement = surface_rules::place(self.state, &type_name, surface_op, sources.is_some())?;

@@ -49,7 +49,10 @@ pub(super) fn kind_of_type(type_name: &str) -> Option<RefusalKind> {
 
 /// Whether a `request/header` carries the retired reason.
 pub(super) fn reason_is_fallback(data: &Value<'_>) -> bool {
-    data.get("reason").is_some_and(|reason| reason.is_str("fallback"))
+    let finds = |word: &str| memchr::memmem::find(data.raw().as_bytes(), word.as_bytes()).is_some();
+    // Headers are large: a text without the word, and without an escape that could spell it, is not walked.
+    let may_say_so = finds("fallback") || finds("\\u");
+    may_say_so && data.get("reason").is_some_and(|reason| reason.is_str("fallback"))
 }
 
 #[cfg(test)]

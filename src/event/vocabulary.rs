@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 
+use super::model::Origin;
 use super::verdict::{Refusal, RefusalKind};
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::TYPE_NAME_BYTES_MAX;
@@ -147,14 +148,20 @@ impl Vocabulary {
         self.registered.iter().map(|name| &**name)
     }
 
-    /// Refuses a type outside the vocabulary whose event is not ignorable (spec sections 2.2 and 20).
-    pub(super) fn check(&self, name: &str, ignorable: bool) -> std::result::Result<(), Refusal> {
+    /// Refuses a type outside the vocabulary whose event is not ignorable (spec sections 2.2 and 20). What a store holds was
+    /// in the vocabulary when it was appended: loading it again needs no registration.
+    pub(super) fn check(
+        &self,
+        name: &str,
+        ignorable: bool,
+        origin: Origin,
+    ) -> std::result::Result<(), Refusal> {
         if name.len() > TYPE_NAME_BYTES_MAX {
             let message =
                 format!("event type of {} bytes; at most {TYPE_NAME_BYTES_MAX} are kept", name.len());
             return Err(Refusal::new(RefusalKind::Limit, "type-name-bytes", message));
         }
-        if ignorable || self.contains(name) {
+        if ignorable || origin == Origin::Load || self.contains(name) {
             return Ok(());
         }
         Err(Refusal::new(
@@ -197,14 +204,15 @@ mod tests {
     }
 
     #[test]
-    fn unknown_types_pass_only_when_ignorable_or_registered() {
+    fn unknown_types_pass_only_when_ignorable_registered_or_stored() {
         let mut vocabulary = Vocabulary::default();
-        let refusal = vocabulary.check("acme/note", false).unwrap_err();
+        let refusal = vocabulary.check("acme/note", false, Origin::Import).unwrap_err();
         assert_eq!((refusal.kind, refusal.rule), (RefusalKind::UnsupportedEvent, "known-type"));
-        assert!(vocabulary.check("acme/note", true).is_ok());
+        assert!(vocabulary.check("acme/note", true, Origin::Append).is_ok());
+        assert!(vocabulary.check("acme/note", false, Origin::Load).is_ok(), "it was registered once");
         vocabulary.register("acme/note").unwrap();
-        assert!(vocabulary.check("acme/note", false).is_ok());
+        assert!(vocabulary.check("acme/note", false, Origin::Append).is_ok());
         let long = "x".repeat(TYPE_NAME_BYTES_MAX + 1);
-        assert_eq!(vocabulary.check(&long, true).unwrap_err().kind, RefusalKind::Limit);
+        assert_eq!(vocabulary.check(&long, true, Origin::Load).unwrap_err().kind, RefusalKind::Limit);
     }
 }

@@ -1,5 +1,6 @@
 //! Payloads of the frames that are not events: `create` and `vocabulary`.
 
+use super::file_header::NUMBER_END;
 use super::varint;
 use crate::ids::{Seq, SessionKey};
 use crate::{Error, ErrorKind, Result, limits};
@@ -24,6 +25,8 @@ pub struct SharedPrefix<'a> {
     pub logical_bytes: u64,
     /// Chained checksum over them.
     pub chain: u32,
+    /// Time of the last of them, in milliseconds since the Unix epoch.
+    pub last_time: i64,
     /// The title in force at their end.
     pub title: Option<&'a str>,
 }
@@ -39,6 +42,7 @@ impl<'a> CreatePayload<'a> {
                 varint::put(out, shared.end.get());
                 varint::put(out, shared.logical_bytes);
                 varint::put(out, u64::from(shared.chain));
+                varint::put_signed(out, shared.last_time);
                 put_title(out, shared.title);
             }
         }
@@ -57,7 +61,7 @@ impl<'a> CreatePayload<'a> {
     }
 
     fn take(rest: &mut &'a [u8]) -> Option<Self> {
-        let owner = varint::take(rest)?;
+        let owner = take_number(rest)?;
         let shared = if owner == 0 {
             None
         } else {
@@ -65,8 +69,9 @@ impl<'a> CreatePayload<'a> {
             Some(SharedPrefix {
                 owner: SessionKey::new(owner),
                 end: Seq::new(end),
-                logical_bytes: varint::take(rest)?,
+                logical_bytes: take_number(rest)?,
                 chain: u32::try_from(varint::take(rest)?).ok()?,
+                last_time: varint::take_signed(rest)?,
                 title: take_title(rest)?,
             })
         };
@@ -121,7 +126,7 @@ impl<'a> SummaryPayload<'a> {
         Some(Self {
             last_time,
             open_turn: flags & 1 == 1,
-            logical_bytes: varint::take(rest)?,
+            logical_bytes: take_number(rest)?,
             chain: u32::try_from(varint::take(rest)?).ok()?,
             title: take_title(rest)?,
         })
@@ -152,6 +157,11 @@ pub fn decode_vocabulary(mut payload: &[u8]) -> Result<Vec<&str>> {
         );
     }
     Ok(names)
+}
+
+/// An id or a size: small enough to be added to.
+fn take_number(rest: &mut &[u8]) -> Option<u64> {
+    varint::take(rest).filter(|&number| number < NUMBER_END)
 }
 
 fn put_title(out: &mut Vec<u8>, title: Option<&str>) {
@@ -195,6 +205,7 @@ mod tests {
                 end: Seq::new(7),
                 logical_bytes: 9,
                 chain: u32::MAX,
+                last_time: -3,
                 title,
             };
             let fork = CreatePayload { shared: Some(shared), header: "h" };
@@ -206,6 +217,20 @@ mod tests {
                     .all(|n| CreatePayload::decode(&out[..n]).is_err_and(|e| e.kind() == ErrorKind::Corrupt)
                         || CreatePayload::decode(&out[..n]).is_ok_and(|c| c != fork))
             );
+        }
+    }
+
+    #[test]
+    fn keys_and_sizes_that_could_not_be_added_to_are_refused() {
+        for (owner, logical_bytes, good) in
+            [(NUMBER_END, 0, false), (1, u64::MAX, false), (NUMBER_END - 1, NUMBER_END - 1, true)]
+        {
+            let owner = SessionKey::new(owner);
+            let shared =
+                SharedPrefix { owner, end: Seq::new(7), logical_bytes, chain: 0, last_time: 0, title: None };
+            let mut out = Vec::new();
+            CreatePayload { shared: Some(shared), header: "h" }.encode(&mut out);
+            assert_eq!(CreatePayload::decode(&out).is_ok(), good);
         }
     }
 

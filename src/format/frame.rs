@@ -1,6 +1,7 @@
 //! The frame header: one fixed row of bytes before each payload, bound by its CRC to the place where it
 //! stands.
 
+use super::file_header::NUMBER_END;
 use super::{FRAME_ALIGN_BYTES, FRAME_HEADER_BYTES, crc32};
 use crate::ids::{SegmentId, WriterEpoch};
 use crate::{Error, ErrorKind, Result, limits};
@@ -154,7 +155,8 @@ impl FrameHeader {
             && bytes[1] & !FLAGS_KNOWN == 0
             && bytes[3] == 0
             && (bytes[2] != 0 || payload_bytes == u32_at(bytes, 28))
-            && u64::from(payload_bytes) <= limits::FRAME_PAYLOAD_BYTES_MAX;
+            && u64::from(payload_bytes) <= limits::FRAME_PAYLOAD_BYTES_MAX
+            && u64_at(bytes, 8).max(u64_at(bytes, 16)) < NUMBER_END;
         if !plausible || u32_at(bytes, CRC_OFFSET) != header_crc(bytes, place) {
             return None;
         }
@@ -299,6 +301,16 @@ mod tests {
     fn a_length_above_the_limit_is_refused_despite_its_crc() {
         let long = FrameHeader { payload_bytes: u32::MAX, decoded_bytes: u32::MAX, ..header() };
         assert_eq!(FrameHeader::decode(&long.encode(PLACE), PLACE), None);
+    }
+
+    #[test]
+    fn an_id_or_an_offset_above_the_limit_is_refused_despite_its_crc() {
+        for (subject, tag) in [(NUMBER_END, 0), (0, NUMBER_END), (u64::MAX, u64::MAX)] {
+            let header = FrameHeader { subject, tag, ..header() };
+            assert_eq!(FrameHeader::decode(&header.encode(PLACE), PLACE), None);
+        }
+        let highest = FrameHeader { subject: NUMBER_END - 1, tag: NUMBER_END - 1, ..header() };
+        assert_eq!(FrameHeader::decode(&highest.encode(PLACE), PLACE), Some(highest));
     }
 
     #[test]

@@ -291,6 +291,10 @@ pub(super) fn take_sources<'a>(rest: &mut &'a [u8], flags: Flags, seq: Seq) -> T
         if seq_count > seq.get() {
             return Err("more sources than earlier events");
         }
+        // A few bytes name a long run, and whoever lists it allocates.
+        if seq_count > limits::SOURCES_PER_EVENT_MAX as u64 {
+            return Err("more sources than the limit");
+        }
         previous_end = Some(end);
     }
     Ok(Some(Sources { runs: &runs[..runs.len() - rest.len()], seq_count }))
@@ -399,6 +403,14 @@ mod tests {
             let message = read_error(payload, 10, count);
             assert!(message.contains(why), "{payload:?}: {message}");
         }
+        let mut many = vec![2, 3, 0, 1, 0];
+        varint::put(&mut many, limits::SOURCES_PER_EVENT_MAX as u64 - 1);
+        assert!(
+            RecordReader::new(&[&many[..], &[0]].concat(), Seq::new(1 << 31), 1).all(|item| item.is_ok())
+        );
+        many.truncate(5);
+        varint::put(&mut many, limits::SOURCES_PER_EVENT_MAX as u64);
+        assert!(read_error(&many, 1 << 31, 1).contains("more sources than the limit"));
         let mut late = vec![0, 3];
         varint::put_signed(&mut late, limits::SAFE_INTEGER_MAX + 1);
         assert!(read_error(&late, 0, 1).contains("time beyond"));

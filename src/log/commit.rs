@@ -14,6 +14,7 @@ use std::fmt;
 use std::mem;
 use std::sync::Arc;
 use std::task::Waker;
+use std::thread;
 
 use parking_lot::{Condvar, Mutex};
 
@@ -23,6 +24,9 @@ use super::metrics::{Counters, LogMetrics};
 use super::writer::Writer;
 use crate::ids::{Position, SegmentId};
 use crate::{Error, ErrorKind, Result, limits};
+
+#[cfg(test)]
+mod tests;
 
 /// A group's vector with more room than for so many batches is not kept.
 const GROUP_RECYCLED_MAX: usize = 1024;
@@ -61,6 +65,8 @@ struct Queue {
     leading: bool,
     waiting_for_room: u32,
     closed: Option<Failure>,
+    /// The entry that closes the log, once somebody asked for it.
+    closing: Option<Arc<Ticket>>,
     /// An empty vector whose room the next group uses.
     recycled: Vec<Entry>,
     background: BackgroundOrders,
@@ -77,8 +83,6 @@ impl Queue {
 /// What the background thread is to do next.
 #[derive(Default, Clone, Copy)]
 struct BackgroundOrders {
-    /// Leadership was passed to it.
-    lead: bool,
     /// It is to take leadership if nobody has it.
     drive: bool,
     maintain: bool,
@@ -141,11 +145,12 @@ impl Committer {
                 queue = self.queue.lock();
             }
         }
-        queue.bytes += entry.batch.len();
-        queue.entries.push(entry);
         if closing {
             queue.closed = Some(Failure::closed());
+            queue.closing = Some(Arc::clone(&entry.ticket));
         }
+        queue.bytes += entry.batch.len();
+        queue.entries.push(entry);
         Ok(())
     }
 
@@ -178,7 +183,13 @@ impl Committer {
     }
 
     /// Like [`await_turn`](Self::await_turn), but leaves a waker instead of blocking.
-    pub(super) fn poll_turn(&self, ticket: &Ticket, waker: &Waker) -> Option<Turn> {
+    /// `place` is where the caller's waker is kept: each of those who await has one of its own.
+    pub(super) fn poll_turn(
+        &self,
+        ticket: &Ticket,
+        place: &mut Option<usize>,
+        waker: &Waker,
+    ) -> Option<Turn> {
         let mut queue = self.queue.lock();
         let mut state = ticket.state.lock();
         if let Some(outcome) = &state.outcome {
@@ -189,10 +200,7 @@ impl Committer {
             return Some(Turn::Lead);
         }
         state.demanded = true;
-        match &mut state.waker {
-            Some(known) => known.clone_from(waker),
-            unset => *unset = Some(waker.clone()),
-        }
+        state.keep_waker(place, waker);
         drop(state);
         self.call_background(&mut queue, |orders| orders.drive = true);
         None
@@ -214,29 +222,18 @@ impl Committer {
 
     /// Commits what is queued. To be called by the leader only; leadership is passed on or given up.
     pub(super) fn lead(&self) {
-        loop {
-            let mut queue = self.queue.lock();
-            let recycled = mem::take(&mut queue.recycled);
-            let mut group = mem::replace(&mut queue.entries, recycled);
-            queue.bytes = 0;
-            if queue.waiting_for_room > 0 {
-                self.room.notify_all();
-            }
-            drop(queue);
-            let result = self.commit(&mut group);
+        let mut leader = Leader { committer: self, group: Vec::new(), leads: true };
+        while leader.leads {
+            leader.take_group();
+            let result = self.commit(&mut leader.group);
             // Before the next group can be answered: whoever learns of a batch finds all earlier ones known.
-            answer(&group, result.as_ref().err());
-            let lead_again = result.is_ok() && self.pass_leadership();
+            answer(&leader.group, result.as_ref().err());
+            leader.leads = result.is_ok() && self.pass_leadership();
             if result.is_err() {
                 self.give_up(true);
             }
-            wake(&mut group);
-            if group.capacity() <= GROUP_RECYCLED_MAX {
-                self.queue.lock().recycled = group;
-            }
-            if !lead_again {
-                return;
-            }
+            wake(&leader.group);
+            leader.recycle_group();
         }
     }
 
@@ -268,11 +265,14 @@ impl Committer {
             ticket.changed.notify_one();
             return false;
         }
-        if demanded {
-            self.call_background(&mut queue, |orders| orders.lead = true);
-            return !self.has_background;
+        if demanded && !self.has_background {
+            return true;
         }
         queue.leading = false;
+        if demanded {
+            // It may be busy; a caller that blocks meanwhile need not wait for it.
+            self.call_background(&mut queue, |orders| orders.drive = true);
+        }
         if queue.waiting_for_room > 0 {
             self.room.notify_all();
         }
@@ -288,37 +288,47 @@ impl Committer {
         }
         queue.leading = false;
         queue.bytes = 0;
-        let mut rest = mem::take(&mut queue.entries);
+        let rest = mem::take(&mut queue.entries);
         self.room.notify_all();
         drop(queue);
         answer(&rest, Some(&Failure::closed()));
-        wake(&mut rest);
+        wake(&rest);
+    }
+
+    /// Closes the log: nothing is written any more.
+    fn fail(&self) {
+        self.writer.lock().abandon();
+        self.give_up(false);
     }
 
     /// Runs the upkeep that is due: zeroes space ahead of the next commits, syncs a large backlog of
-    /// buffered batches, prepares the next segment's file.
-    pub(super) fn maintain(&self) -> Result<()> {
+    /// buffered batches, prepares the next segment's file. Between its steps `pause` is called.
+    pub(super) fn maintain(&self, pause: &dyn Fn()) -> Result<()> {
         let _one_at_a_time = self.maintenance.lock();
-        while self.writer.lock().zero_ahead_step() {}
-        let backlog = self.writer.lock().backlog_due();
-        if let Some(backlog) = backlog {
-            let result = backlog.file.sync_data();
-            let mut writer = self.writer.lock();
-            if let Err(source) = result {
-                // It may concern bytes of a commit, whose own sync would then lie.
-                writer.abandon();
-                drop(writer);
-                self.give_up(false);
-                return Err(Error::io("sync log ahead of its callers; the log is closed", source));
-            }
-            writer.note_synced(&backlog);
-            *self.synced_through.lock() = writer.synced_through();
+        while self.writer.lock().zero_ahead_step() {
+            pause();
         }
+        self.sync_backlog()?;
+        pause();
         let recipe = self.writer.lock().spare_due();
         if let Some(recipe) = recipe {
             let spare = recipe.prepare();
             self.writer.lock().keep_spare(spare);
         }
+        Ok(())
+    }
+
+    fn sync_backlog(&self) -> Result<()> {
+        // One that cannot be opened is still there next time.
+        let Some(backlog) = self.writer.lock().backlog_due() else { return Ok(()) };
+        if let Err(source) = backlog.sync() {
+            // It may concern bytes that a commit relies on.
+            self.fail();
+            return Err(Error::io("sync log ahead of its callers; the log is closed", source));
+        }
+        let mut writer = self.writer.lock();
+        writer.note_synced(&backlog);
+        *self.synced_through.lock() = writer.synced_through();
         Ok(())
     }
 
@@ -340,19 +350,9 @@ impl Committer {
         result.inspect_err(|_| self.give_up(false))
     }
 
-    /// Commits what is queued, ends the segment, and lets nothing in any more. A second call does nothing.
+    /// Commits what is queued, ends the segment, and lets nothing in any more. A second call waits for the first.
     pub(super) fn close(self: &Arc<Self>) -> Result<()> {
-        let ticket = Arc::new(Ticket::default());
-        let entry = Entry {
-            batch: Batch::new(),
-            durability: Durability::Synced,
-            committed: None,
-            ticket: Arc::clone(&ticket),
-        };
-        let result = match self.push(entry, true) {
-            Ok(()) => Completion::new(Arc::clone(self), ticket).wait().map(|_| ()),
-            Err(_) => Ok(()),
-        };
+        let result = self.closing().map_or(Ok(()), |last| last.wait().map(|_| ()));
         let _maintenance_is_over = self.maintenance.lock();
         let mut writer = self.writer.lock();
         let finished = writer.finish();
@@ -360,30 +360,51 @@ impl Committer {
         result.and(finished)
     }
 
+    /// The last entry of the queue, behind which nothing is let in; `None` if a failure closed it before.
+    fn closing(self: &Arc<Self>) -> Option<Completion> {
+        let ticket = Arc::new(Ticket::default());
+        let entry = Entry {
+            batch: Batch::new(),
+            durability: Durability::Synced,
+            committed: None,
+            ticket: Arc::clone(&ticket),
+        };
+        let ticket = match self.push(entry, true) {
+            Ok(()) => Some(ticket),
+            Err(_) => self.queue.lock().closing.clone(),
+        };
+        ticket.map(|ticket| Completion::new(Arc::clone(self), ticket))
+    }
+
     /// The background thread: commits for those who cannot, and does the upkeep. Returns when stopped.
     pub(super) fn run_background(&self) {
+        let _unwinding = FailOnUnwind(self);
         loop {
+            self.lead_if_asked();
             let mut queue = self.queue.lock();
-            let orders = mem::take(&mut queue.background);
-            let lead = orders.lead || orders.drive && queue.needs_leader();
-            if lead {
-                queue.leading = true;
-            } else if !orders.maintain {
-                if orders.stop {
-                    return;
-                }
-                self.work.wait(&mut queue);
+            let orders = &mut queue.background;
+            if orders.drive {
                 continue;
             }
-            queue.background.stop |= orders.stop;
-            drop(queue);
-            if lead {
-                self.lead();
-            }
-            if orders.maintain {
+            if mem::take(&mut orders.maintain) {
+                drop(queue);
                 // After an error the log is closed; its callers learn it from their next call.
-                let _ = self.maintain();
+                let _ = self.maintain(&|| self.lead_if_asked());
+            } else if orders.stop {
+                return;
+            } else {
+                self.work.wait(&mut queue);
             }
+        }
+    }
+
+    /// Commits what is queued if the background thread was asked to and nobody else does.
+    fn lead_if_asked(&self) {
+        let mut queue = self.queue.lock();
+        if mem::take(&mut queue.background.drive) && queue.needs_leader() {
+            queue.leading = true;
+            drop(queue);
+            self.lead();
         }
     }
 
@@ -395,6 +416,53 @@ impl Committer {
 impl fmt::Debug for Committer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Committer").finish_non_exhaustive()
+    }
+}
+
+/// Who commits now. If it panics, those who count on it learn that the log is closed.
+struct Leader<'a> {
+    committer: &'a Committer,
+    group: Vec<Entry>,
+    leads: bool,
+}
+
+impl Leader<'_> {
+    fn take_group(&mut self) {
+        let mut queue = self.committer.queue.lock();
+        let recycled = mem::take(&mut queue.recycled);
+        self.group = mem::replace(&mut queue.entries, recycled);
+        queue.bytes = 0;
+        if queue.waiting_for_room > 0 {
+            self.committer.room.notify_all();
+        }
+    }
+
+    fn recycle_group(&mut self) {
+        self.group.clear();
+        if self.group.capacity() <= GROUP_RECYCLED_MAX {
+            self.committer.queue.lock().recycled = mem::take(&mut self.group);
+        }
+    }
+}
+
+impl Drop for Leader<'_> {
+    fn drop(&mut self) {
+        if self.leads {
+            self.committer.give_up(true);
+            answer(&self.group, Some(&Failure::closed()));
+        }
+        wake(&self.group);
+    }
+}
+
+/// Closes the log if the background thread panics: those who await would count on it in vain.
+struct FailOnUnwind<'a>(&'a Committer);
+
+impl Drop for FailOnUnwind<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.fail();
+        }
     }
 }
 
@@ -450,7 +518,7 @@ fn answer(group: &[Entry], failure: Option<&Failure>) {
     }
 }
 
-/// Wakes those who wait for the batches of a group, and empties it.
-fn wake(group: &mut Vec<Entry>) {
-    group.drain(..).for_each(|entry| entry.ticket.wake());
+/// Wakes those who wait for the batches of a group.
+fn wake(group: &[Entry]) {
+    group.iter().for_each(|entry| entry.ticket.wake());
 }

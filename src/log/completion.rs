@@ -35,11 +35,13 @@ pub struct Committed {
 pub struct Completion {
     committer: Arc<Committer>,
     ticket: Arc<Ticket>,
+    /// Where the waker of whoever polls this handle is kept.
+    waker: Option<usize>,
 }
 
 impl Completion {
     pub(super) fn new(committer: Arc<Committer>, ticket: Arc<Ticket>) -> Self {
-        Self { committer, ticket }
+        Self { committer, ticket, waker: None }
     }
 
     /// Blocks until the batch is committed with the durability asked for.
@@ -73,21 +75,22 @@ impl Completion {
 impl Clone for Completion {
     /// Another handle to the same answer. Dropping any of them unfinished drives the batch.
     fn clone(&self) -> Self {
-        Self { committer: Arc::clone(&self.committer), ticket: Arc::clone(&self.ticket) }
+        Self::new(Arc::clone(&self.committer), Arc::clone(&self.ticket))
     }
 }
 
 impl Future for Completion {
     type Output = Result<Committed>;
 
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
         loop {
-            match self.committer.poll_turn(&self.ticket, context.waker()) {
+            match this.committer.poll_turn(&this.ticket, &mut this.waker, context.waker()) {
                 None => return Poll::Pending,
                 Some(Turn::Done(outcome)) => {
                     return Poll::Ready(outcome.map_err(|failure| failure.to_error()));
                 }
-                Some(Turn::Lead) => self.committer.lead(),
+                Some(Turn::Lead) => this.committer.lead(),
             }
         }
     }
@@ -125,26 +128,68 @@ pub(super) struct TicketState {
     pub(super) promoted: bool,
     /// Somebody counts on the background thread.
     pub(super) demanded: bool,
-    pub(super) waker: Option<Waker>,
+    /// One for each handle that was polled.
+    wakers: Vec<Waker>,
+}
+
+impl TicketState {
+    /// Keeps a handle's waker in the place of its former one.
+    pub(super) fn keep_waker(&mut self, place: &mut Option<usize>, waker: &Waker) {
+        match place.and_then(|place| self.wakers.get_mut(place)) {
+            Some(known) => known.clone_from(waker),
+            None => {
+                *place = Some(self.wakers.len());
+                self.wakers.push(waker.clone());
+            }
+        }
+    }
 }
 
 impl Ticket {
-    /// Stores the outcome, for whoever asks from now on.
+    /// Stores the outcome, for whoever asks from now on; the first one counts.
     pub(super) fn complete(&self, outcome: Outcome) {
-        self.state.lock().outcome = Some(outcome);
+        self.state.lock().outcome.get_or_insert(outcome);
     }
 
     /// Wakes those who wait for the outcome, and nobody else.
     pub(super) fn wake(&self) {
         let mut state = self.state.lock();
-        let waker = state.waker.take();
+        let wakers = std::mem::take(&mut state.wakers);
         let blocked = state.blocked;
         drop(state);
         if blocked > 0 {
             self.changed.notify_all();
         }
-        if let Some(waker) = waker {
-            waker.wake();
+        wakers.into_iter().for_each(Waker::wake);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::task::Wake;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct CountWakes(AtomicU32);
+
+    impl Wake for CountWakes {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
         }
+    }
+
+    #[test]
+    fn each_handle_that_was_polled_is_woken_by_its_latest_waker() {
+        let ticket = Ticket::default();
+        let mut places = [None; 2];
+        let wakes = [(); 3].map(|()| Arc::new(CountWakes::default()));
+        for (handle, waker) in [(0, 0), (1, 1), (0, 2), (1, 1)] {
+            let waker = Waker::from(Arc::clone(&wakes[waker]));
+            ticket.state.lock().keep_waker(&mut places[handle], &waker);
+        }
+        ticket.wake();
+        assert_eq!(wakes.map(|wakes| wakes.0.load(Ordering::SeqCst)), [0, 1, 1]);
     }
 }

@@ -4,7 +4,8 @@
 use std::sync::Arc;
 
 use super::scan::{Damage, DamageCause, Scanner, Survey, Visitor};
-use super::segments::{Segments, read_full};
+use super::sealed::SealedFile;
+use super::segments::{Lost, Segments, read_full};
 use crate::format::{Features, SEGMENT_HEADER_BYTES, SegmentHeader, StoreId, segment_file_name};
 use crate::ids::{Position, SegmentId, WriterEpoch};
 use crate::storage::Access;
@@ -15,11 +16,7 @@ const HEADER_BYTES: u64 = SEGMENT_HEADER_BYTES as u64;
 #[derive(Debug)]
 pub(super) struct Cursor {
     segments: Arc<Segments>,
-    store_id: StoreId,
-    epoch_max: WriterEpoch,
-    /// Of the raw segments alone: sealed files are younger than what they hold.
-    raw_epoch: WriterEpoch,
-    features: Features,
+    chain: Chain,
     /// The raw segment that was opened last.
     current: Opened,
     /// The segment to look for next.
@@ -32,6 +29,16 @@ pub(super) struct Cursor {
     synced: u64,
 }
 
+/// What the files met so far have in common.
+#[derive(Debug, Default)]
+struct Chain {
+    store_id: Option<StoreId>,
+    epoch_max: Option<WriterEpoch>,
+    /// Of the raw segments alone: sealed files are younger than what they hold.
+    raw_epoch: Option<WriterEpoch>,
+    features: Features,
+}
+
 /// A segment whose header was read.
 #[derive(Debug)]
 struct Opened {
@@ -42,11 +49,22 @@ struct Opened {
     scanner: Scanner,
 }
 
+/// What has a segment.
+enum Next {
+    Raw(Opened),
+    Sealed(Arc<SealedFile>),
+    Lost(Lost),
+    /// Nothing: it was not begun.
+    None,
+}
+
 /// How a walk to the newest segment ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
 pub(super) enum Walked {
     ToNewest,
-    /// A later segment says that something visited here does not count.
+    /// A later file says that something visited here does not count, or has it anew together with what was
+    /// not visited.
     TooFar,
 }
 
@@ -54,54 +72,52 @@ impl Cursor {
     /// A cursor in the first raw segment; the sealed files before it were shown.
     pub(super) fn open(segments: Arc<Segments>, visitor: &mut dyn Visitor) -> Result<Self> {
         let mut next = SegmentId::new(1);
-        let (mut store_id, mut epoch_max) = (StoreId::default(), WriterEpoch::new(0));
+        let mut chain = Chain::default();
         let current = loop {
-            if let Some(current) = open_segment(&segments, next)? {
-                break current;
+            match next_file(&segments, next)? {
+                Next::Raw(current) => break current,
+                Next::Sealed(file) if file.name().first < next => return Err(rewritten(&segments)),
+                Next::Sealed(file) => {
+                    chain.join_sealed(&file)?;
+                    visitor.sealed(&file)?;
+                    next = file.name().last.next();
+                }
+                Next::Lost(lost) => {
+                    report_lost(&segments, &lost, visitor);
+                    next = lost.resume;
+                }
+                Next::None if next == SegmentId::new(1) => return Err(no_store(&segments)),
+                // Sealed files always have a raw segment behind them.
+                Next::None => return Err(segments.missing(next)),
             }
-            let Some(file) = segments.sealed_over(next)? else {
-                return Err(Error::new(ErrorKind::NotFound, "open store: there is none here")
-                    .with_path(segments.path(&segment_file_name(next))));
-            };
-            (store_id, epoch_max) = (file.store_id(), epoch_max.max(file.epoch()));
-            visitor.sealed(&file)?;
-            next = file.name().last.next();
         };
-        let mut cursor = Self {
-            segments,
-            store_id,
-            epoch_max,
-            raw_epoch: WriterEpoch::new(0),
-            features: Features::default(),
-            current,
-            next: next.next(),
-            finished: false,
-            at: 0,
-            synced: 0,
-        };
+        let next = next.next();
+        let mut cursor = Self { segments, chain, current, next, finished: false, at: 0, synced: 0 };
         cursor.enter(visitor)?;
         Ok(cursor)
     }
 
     /// The store's id; an error if no segment had a header to take it from.
     pub(super) fn store_id(&self) -> Result<StoreId> {
-        if self.epoch_max == WriterEpoch::new(0) {
-            return Err(self.corrupt("no segment header can be read"));
-        }
-        Ok(self.store_id)
+        self.chain.store_id.ok_or_else(|| self.corrupt("no segment header can be read"))
     }
 
     pub(super) fn epoch_max(&self) -> WriterEpoch {
-        self.epoch_max
+        self.chain.epoch_max.unwrap_or(WriterEpoch::new(0))
     }
 
-    /// The union of the features of all segments seen.
+    /// The union of the features of all files seen.
     pub(super) fn features(&self) -> Features {
-        self.features
+        self.chain.features
     }
 
     pub(super) fn position(&self) -> Position {
         self.place(self.at)
+    }
+
+    /// How far what was visited is known to be durable.
+    pub(super) fn synced_through(&self) -> Position {
+        self.place(if self.finished { self.at } else { self.synced.min(self.at) })
     }
 
     pub(super) fn place(&self, offset: u64) -> Position {
@@ -116,30 +132,38 @@ impl Cursor {
     /// Visits all of every segment that has a successor, and the sealed files between.
     pub(super) fn walk_to_newest(&mut self, visitor: &mut dyn Visitor) -> Result<Walked> {
         loop {
-            if let Some(next) = open_segment(&self.segments, self.next)? {
-                let end = next.header.as_ref().and_then(|header| header.previous_end);
-                if self.finish_current(end, visitor)? == Walked::TooFar {
-                    return Ok(Walked::TooFar);
+            match next_file(&self.segments, self.next)? {
+                Next::Raw(next) => {
+                    let end = next.header.as_ref().and_then(|header| header.previous_end);
+                    if self.finish_current(end, visitor)? == Walked::TooFar {
+                        return Ok(Walked::TooFar);
+                    }
+                    self.current = next;
+                    self.next = self.next.next();
+                    self.finished = false;
+                    self.enter(visitor)?;
                 }
-                self.current = next;
-                self.next = self.next.next();
-                self.finished = false;
-                self.enter(visitor)?;
-            } else if let Some(file) = self.segments.sealed_over(self.next)? {
-                // It may begin before the current segment, whose end it then covers.
-                let end = file.previous_end().filter(|end| end.segment == self.current.segment);
-                if end.is_some() && self.finish_current(end, visitor)? == Walked::TooFar {
-                    return Ok(Walked::TooFar);
+                Next::Sealed(file) => {
+                    // What it no longer has, the visitor was shown, and cannot be told.
+                    if file.name().first < self.next
+                        || self.finish_current(file.previous_end(), visitor)? == Walked::TooFar
+                    {
+                        return Ok(Walked::TooFar);
+                    }
+                    self.finished = true;
+                    self.chain.join_sealed(&file)?;
+                    visitor.sealed(&file)?;
+                    self.next = file.name().last.next();
                 }
-                self.finished = true;
-                if file.store_id() != self.store_id {
-                    return Err(self.corrupt("a sealed file belongs to another store"));
+                Next::Lost(lost) => {
+                    if self.finish_current(None, visitor)? == Walked::TooFar {
+                        return Ok(Walked::TooFar);
+                    }
+                    self.finished = true;
+                    report_lost(&self.segments, &lost, visitor);
+                    self.next = lost.resume;
                 }
-                self.epoch_max = self.epoch_max.max(file.epoch());
-                visitor.sealed(&file)?;
-                self.next = file.name().last.next();
-            } else {
-                return Ok(Walked::ToNewest);
+                Next::None => return Ok(Walked::ToNewest),
             }
         }
     }
@@ -195,19 +219,8 @@ impl Cursor {
             self.report_header(self.current.scanner.file_bytes(), visitor);
             return Ok(());
         };
-        if self.epoch_max == WriterEpoch::new(0) {
-            self.store_id = header.store_id;
-        }
-        if header.store_id != self.store_id {
-            return Err(self.corrupt("the segment belongs to another store"));
-        }
-        if header.epoch < self.raw_epoch {
-            return Err(self.corrupt("the segment is older than the one before it"));
-        }
-        self.raw_epoch = header.epoch;
-        self.epoch_max = self.epoch_max.max(header.epoch);
-        self.features.compatible |= header.features.compatible;
-        self.features.read_compatible |= header.features.read_compatible;
+        let joined = self.chain.join_raw(&header);
+        joined.map_err(|what| self.corrupt(what))?;
         if !self.current.header_is_whole {
             self.report_header(HEADER_BYTES, visitor);
         }
@@ -226,6 +239,74 @@ impl Cursor {
         Error::new(ErrorKind::Corrupt, format!("open store: {what}"))
             .with_path(self.segments.path(&segment_file_name(self.current.segment)))
     }
+}
+
+impl Chain {
+    fn join_raw(&mut self, header: &SegmentHeader) -> Result<(), &'static str> {
+        if self.store_id.is_some_and(|known| known != header.store_id) {
+            return Err("the segment belongs to another store");
+        }
+        if self.raw_epoch.is_some_and(|known| known > header.epoch) {
+            return Err("the segment is older than the one before it");
+        }
+        self.raw_epoch = Some(header.epoch);
+        self.join(header.store_id, header.epoch, header.features);
+        Ok(())
+    }
+
+    fn join_sealed(&mut self, file: &SealedFile) -> Result<()> {
+        if self.store_id.is_some_and(|known| known != file.store_id()) {
+            let message = "open store: the sealed file belongs to another store";
+            return Err(Error::new(ErrorKind::Corrupt, message).with_path(file.path()));
+        }
+        self.join(file.store_id(), file.epoch(), file.features());
+        Ok(())
+    }
+
+    fn join(&mut self, store_id: StoreId, epoch: WriterEpoch, features: Features) {
+        self.store_id = Some(store_id);
+        self.epoch_max = self.epoch_max.max(Some(epoch));
+        self.features.compatible |= features.compatible;
+        self.features.read_compatible |= features.read_compatible;
+    }
+}
+
+/// A sealed file counts before the raw segments that it stands for, as long as it can be read.
+fn next_file(segments: &Segments, next: SegmentId) -> Result<Next> {
+    if let Some(file) = segments.known_over(next) {
+        return Ok(Next::Sealed(file));
+    }
+    if let Some(opened) = open_segment(segments, next)? {
+        return Ok(Next::Raw(opened));
+    }
+    if let Some(file) = segments.sealed_over(next)? {
+        return Ok(Next::Sealed(file));
+    }
+    Ok(match segments.lost_at(next)? {
+        Some(lost) => Next::Lost(lost),
+        None => Next::None,
+    })
+}
+
+fn report_lost(segments: &Segments, lost: &Lost, visitor: &mut dyn Visitor) {
+    let file = segments.storage().open(&lost.name.file_name(), Access::Read);
+    visitor.damage(&Damage {
+        at: Position { segment: lost.first, offset: 0 },
+        bytes: file.and_then(|file| file.len()).unwrap_or(0),
+        cause: DamageCause::SealedFile(lost.name),
+        frame: None,
+    });
+}
+
+/// There is nothing to open.
+pub(super) fn no_store(segments: &Segments) -> Error {
+    Error::new(ErrorKind::NotFound, "open store: there is none here").with_path(segments.path(""))
+}
+
+/// What was shown cannot be taken back.
+pub(super) fn rewritten(segments: &Segments) -> Error {
+    let message = "open store: its files were rewritten meanwhile; open it again";
+    Error::new(ErrorKind::Conflict, message).with_path(segments.path(""))
 }
 
 // Format: section 4.

@@ -33,20 +33,20 @@ use parking_lot::Mutex;
 pub use batch::{Batch, Durability, FrameDraft};
 pub use completion::{Committed, Completion};
 pub use metrics::LogMetrics;
-pub use reader::{LogReader, Refreshed};
+pub use reader::{FrameReader, LogReader, Refreshed};
 pub use scan::{Damage, DamageCause, Visitor};
 pub use seal::{Keep, SealHost, SealScope};
 pub use sealed::SealedFile;
 pub use segments::Frame;
 
-use crate::format::StoreId;
+use crate::format::{StoreId, segment_file_name};
 use crate::ids::{Position, SegmentId, WriterEpoch};
 use crate::storage::{Storage, StorageLock};
 use crate::{Error, ErrorKind, Result, limits};
 use commit::Committer;
-use cursor::Cursor;
+use cursor::{Cursor, Walked, no_store, rewritten};
 use metrics::Counters;
-use segments::Segments;
+use segments::{Listing, Segments, temporary_name};
 use writer::{Writer, WriterParts};
 
 #[doc = include_str!("../docs/durability.md")]
@@ -105,17 +105,15 @@ impl Log {
             return Err(Error::new(ErrorKind::Invalid, "open log: segment size beyond its limits"));
         }
         let segments = Arc::new(Segments::new(storage));
+        if options.create.is_none() && segments.list()?.is_empty() {
+            return Err(no_store(&segments));
+        }
         let lock = take_lock(&segments)?;
-        let listing = segments.list()?;
+        let listing = segments.open_all_sealed()?;
         for name in &listing.foreign {
             visitor.foreign_file(name);
         }
-        for name in &listing.temporary {
-            segments
-                .storage()
-                .remove(name)
-                .map_err(|source| segments.io_error("open store", name, source))?;
-        }
+        remove_temporary(&segments, &listing)?;
         let counters = Arc::new(Counters::default());
         let mut parts = WriterParts {
             segments: Arc::clone(&segments),
@@ -126,7 +124,7 @@ impl Log {
             clock: options.clock,
         };
         let writer = match options.create {
-            Some(store_id) if listing.segments.is_empty() && listing.sealed.is_empty() => {
+            Some(store_id) if listing.is_empty() => {
                 parts.store_id = store_id;
                 let mut writer = Writer::new(parts.clone(), None);
                 writer.begin_recovered(|_| Ok(()))?;
@@ -134,10 +132,7 @@ impl Log {
             }
             _ => recover(&mut parts, visitor)?,
         };
-        // Only now is it known that what stands for them can be read.
-        for name in listing.superseded.iter().filter(|_| !segments.sealed_files().is_empty()) {
-            let _ = segments.storage().remove(name);
-        }
+        remove_superseded(&segments, &listing)?;
         let committer = Arc::new(Committer::new(writer, counters, options.background));
         let log = Self {
             committer,
@@ -185,6 +180,12 @@ impl Log {
         self.segments.read(at)
     }
 
+    /// Reads frames without the log.
+    #[must_use]
+    pub fn frames(&self) -> FrameReader {
+        FrameReader::new(&self.segments)
+    }
+
     /// Runs the upkeep that is due, on this thread: zeroes space ahead of the next commits, syncs a large
     /// backlog of buffered batches, and prepares the next segment's file. A log without it works, but
     /// commits more slowly.
@@ -193,11 +194,11 @@ impl Log {
     /// [`Io`](ErrorKind::Io) if a sync failed; the log is then closed. Space that cannot be prepared is no
     /// error.
     pub fn maintain(&self) -> Result<()> {
-        self.committer.maintain()
+        self.committer.maintain(&|| ())
     }
 
     /// Commits what is queued, syncs, ends the segment, and gives the lock back. Everybody else's later
-    /// calls get [`Closed`](ErrorKind::Closed); a second close does nothing.
+    /// calls get [`Closed`](ErrorKind::Closed); a second close waits for the first.
     ///
     /// # Errors
     /// [`Io`](ErrorKind::Io) if a write failed now, [`Closed`](ErrorKind::Closed) if one failed before.
@@ -208,6 +209,8 @@ impl Log {
             // Its panic, if any, was reported by the panic hook.
             let _ = thread.join();
         }
+        // Nobody seals any more once the lock is given back.
+        let _sealing_is_over = self.unsealable.lock();
         self.lock.lock().take();
         result
     }
@@ -265,12 +268,34 @@ fn take_lock(segments: &Segments) -> Result<Box<dyn StorageLock>> {
     })
 }
 
+/// Deletes what unfinished steps left. In a directory without a store that is the first segment at most.
+fn remove_temporary(segments: &Segments, listing: &Listing) -> Result<()> {
+    let first = temporary_name(&segment_file_name(SegmentId::new(1)));
+    for name in listing.temporary.iter().filter(|name| !listing.is_empty() || **name == first) {
+        segments.storage().remove(name).map_err(|source| segments.io_error("open store", name, source))?;
+    }
+    Ok(())
+}
+
+/// Deletes what the sealed files stand for, all of which were opened.
+fn remove_superseded(segments: &Segments, listing: &Listing) -> Result<()> {
+    if listing.superseded.is_empty() {
+        return Ok(());
+    }
+    // The names of the sealed files may not have been made durable by whoever gave them.
+    segments.storage().sync_directory().map_err(|source| segments.io_error("open store", "", source))?;
+    for name in &listing.superseded {
+        // What cannot be deleted now is so at the next opening.
+        let _ = segments.storage().remove(name);
+    }
+    Ok(())
+}
+
 /// Shows the visitor what is on disk, and brings the log into a state in which it can be continued.
 // Format: section 7, opening for writing.
 fn recover(parts: &mut WriterParts, visitor: &mut dyn Visitor) -> Result<Writer> {
     let mut cursor = Cursor::open(Arc::clone(&parts.segments), visitor)?;
-    // A cursor that has shown nothing cannot have gone too far.
-    let _ = cursor.walk_to_newest(visitor)?;
+    walk_to_newest(&mut cursor, &parts.segments, visitor)?;
     parts.store_id = cursor.store_id()?;
     parts.epoch = cursor.epoch_max().next();
     cursor.features().check_write()?;
@@ -282,11 +307,19 @@ fn recover(parts: &mut WriterParts, visitor: &mut dyn Visitor) -> Result<Writer>
     if !survey.cleanly_ended {
         writer.begin_recovered(|copier| cursor.copy(survey.synced, survey.valid_end, copier))?;
         // Its successor, just written, is shown as any other segment.
-        let _ = cursor.walk_to_newest(visitor)?;
+        walk_to_newest(&mut cursor, &parts.segments, visitor)?;
         let moved = cursor.survey()?;
         cursor.visit_to(moved.valid_end, visitor)?;
     }
     Ok(writer)
+}
+
+/// Under the lock, a cursor that has not shown a tail cannot have gone too far.
+fn walk_to_newest(cursor: &mut Cursor, segments: &Segments, visitor: &mut dyn Visitor) -> Result<()> {
+    match cursor.walk_to_newest(visitor)? {
+        Walked::ToNewest => Ok(()),
+        Walked::TooFar => Err(rewritten(segments)),
+    }
 }
 
 fn monotonic_nanos() -> u64 {

@@ -9,8 +9,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::sealed::SealedFile;
+use crate::format::sealed::SealedName;
 use crate::format::{
     FRAME_ALIGN_BYTES, FRAME_HEADER_BYTES, FrameHeader, FrameKind, FramePlace, SEGMENT_HEADER_BYTES,
+    segment_file_name,
 };
 use crate::ids::{Position, SegmentId, WriterEpoch};
 use crate::storage::StorageFile;
@@ -37,7 +39,7 @@ pub trait Visitor {
         Ok(())
     }
 
-    /// A file in the store's directory that is not part of the store; it is left alone.
+    /// A file in the directory whose name is none of the store's; it is left alone.
     fn foreign_file(&mut self, name: &str) {
         let _ = name;
     }
@@ -69,6 +71,20 @@ pub enum DamageCause {
     Payload,
     /// The frame is sound, but another one of its batch is not.
     BrokenBatch,
+    /// Header or footer of this sealed file, and with it all events in it. The place is its first segment that
+    /// no other file has; the bytes are those of the file.
+    SealedFile(SealedName),
+}
+
+impl Damage {
+    /// Name of the file.
+    #[must_use]
+    pub fn file_name(&self) -> String {
+        match self.cause {
+            DamageCause::SealedFile(name) => name.file_name(),
+            _ => segment_file_name(self.at.segment),
+        }
+    }
 }
 
 /// What the end of the newest segment looks like.

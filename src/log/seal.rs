@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use super::scan::{Damage, Visitor};
 use super::sealed::{FileSink, SealedFile};
+use super::segments::temporary_name;
 use super::{Log, Segments};
 use crate::format::sealed::{SealedBuilder, SealedDecoder, SealedHeader, SealedItem, SealedName, SessionRow};
 use crate::format::{
@@ -82,6 +83,9 @@ impl Log {
         visitor: &mut dyn Visitor,
     ) -> Result<Option<Arc<SealedFile>>> {
         let mut damaged = self.unsealable.lock();
+        if self.lock.lock().is_none() {
+            return Err(Error::new(ErrorKind::Closed, "seal segments: the log was closed; reopen the store"));
+        }
         let newest = match scope {
             SealScope::Ended => self.committer.newest_segment(),
             SealScope::Everything => self.committer.rotate()?,
@@ -96,7 +100,7 @@ impl Log {
             }
             let file = self.write_sealed(range.clone(), &inputs, contents, host)?;
             visitor.sealed(&file)?;
-            self.let_go(&range, &inputs)?;
+            self.let_go(range, &inputs);
             return Ok(Some(file));
         }
     }
@@ -110,10 +114,10 @@ impl Log {
         contents: Contents,
         host: &mut dyn SealHost,
     ) -> Result<Arc<SealedFile>> {
-        let name =
-            SealedName { first: *range.start(), last: *range.end(), generation: generation(&range, inputs) };
+        let (first, last) = (*range.start(), *range.end());
+        let name = SealedName { first, last, generation: self.segments.next_generation(first, last)? };
         let file_name = name.file_name();
-        let temporary = format!("{file_name}.tmp");
+        let temporary = temporary_name(&file_name);
         let storage = self.segments.storage();
         let failed = |source| self.segments.io_error("seal segments", &file_name, source);
         let written = (|| {
@@ -136,19 +140,18 @@ impl Log {
             return Err(error);
         }
         storage.sync_directory().map_err(failed)?;
-        self.segments.open_sealed(name)
+        self.segments.open_sealed(name)?.ok_or_else(|| {
+            Error::new(ErrorKind::Corrupt, "seal segments: the file cannot be read back; the old ones stay")
+                .with_path(self.segments.path(&file_name))
+        })
     }
 
     /// Deletes what the new file stands for. A failure costs space until the next opening, and nothing else.
-    fn let_go(&self, range: &RangeInclusive<SegmentId>, inputs: &[Input]) -> Result<()> {
-        self.segments.forget(range.clone());
-        let storage = self.segments.storage();
+    fn let_go(&self, range: RangeInclusive<SegmentId>, inputs: &[Input]) {
+        self.segments.forget(range);
         for input in inputs {
-            let _ = storage.remove(&input.file_name());
+            let _ = self.segments.storage().remove(&input.file_name());
         }
-        storage
-            .sync_directory()
-            .map_err(|source| self.segments.io_error("delete sealed segments", "", source))
     }
 }
 
@@ -206,15 +209,6 @@ fn choose(
 
 fn range_of(inputs: &[Input]) -> Option<RangeInclusive<SegmentId>> {
     Some(inputs.first()?.range().0..=inputs.last()?.range().1)
-}
-
-fn generation(range: &RangeInclusive<SegmentId>, inputs: &[Input]) -> u64 {
-    match inputs {
-        [Input::Sealed(file)] if (file.name().first, file.name().last) == (*range.start(), *range.end()) => {
-            file.name().generation + 1
-        }
-        _ => 1,
-    }
 }
 
 fn covered_to(inputs: &[Input]) -> Position {
@@ -336,6 +330,9 @@ impl Contents {
     }
 }
 
+/// Is shown an event with its sources as a list.
+type Visit<'v> = dyn FnMut(Seq, &Record<'_, &[Seq]>) -> Result<()> + 'v;
+
 /// Reads the runs of a session one after the other.
 struct RunReader<'s> {
     segments: &'s Segments,
@@ -343,12 +340,7 @@ struct RunReader<'s> {
 }
 
 impl RunReader<'_> {
-    fn each(
-        &mut self,
-        runs: &[Run],
-        keep: Keep,
-        visit: &mut dyn FnMut(Seq, &Record<'_, &[Seq]>) -> Result<()>,
-    ) -> Result<()> {
+    fn each(&mut self, runs: &[Run], keep: Keep, visit: &mut Visit<'_>) -> Result<()> {
         let end = match keep {
             Keep::Below(end) => end,
             _ => Seq::new(u64::MAX),

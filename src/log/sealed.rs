@@ -12,7 +12,7 @@ use crate::format::sealed::{
     ByteSource, ControlRecord, Sealed, SealedDecoder, SealedFinding, SealedItem, SealedName, SealedSink,
     SessionRow,
 };
-use crate::format::{EventType, StoreId};
+use crate::format::{EventType, Features, StoreId};
 use crate::ids::{Position, Seq, SessionKey, WriterEpoch};
 use crate::storage::{Mapping, StorageFile};
 use crate::{Error, Result};
@@ -144,6 +144,10 @@ impl SealedFile {
 
     pub(super) fn epoch(&self) -> WriterEpoch {
         self.reader.header().epoch
+    }
+
+    pub(super) fn features(&self) -> Features {
+        self.reader.header().features
     }
 
     pub(super) fn previous_end(&self) -> Option<Position> {

@@ -25,6 +25,8 @@ pub(super) struct TestStorage {
     durable_names: Mutex<BTreeMap<String, Arc<TestFile>>>,
     locked: Arc<AtomicBool>,
     changes: Arc<Changes>,
+    /// Names that the next listings leave out, or show though they are gone; one for each listing.
+    stale: Mutex<Vec<String>>,
 }
 
 /// Counts the operations that change something, and fails them from a chosen one on.
@@ -32,6 +34,7 @@ pub(super) struct TestStorage {
 struct Changes {
     made: AtomicU64,
     failing_from: AtomicU64,
+    panicking_at: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -101,8 +104,18 @@ impl TestStorage {
         self.files.lock().keys().cloned().collect()
     }
 
+    /// Lets the next listing show `name` if there is no such file, and leave it out if there is.
+    pub(super) fn list_stale(&self, name: &str) {
+        self.stale.lock().push(name.to_owned());
+    }
+
     pub(super) fn changes_made(&self) -> u64 {
         self.changes.made.load(SeqCst)
+    }
+
+    /// The change after `count` more panics.
+    pub(super) fn panic_after(&self, count: u64) {
+        self.changes.panicking_at.store(self.changes_made() + count, SeqCst);
     }
 
     /// The change after `count` more, and all that follow, fail.
@@ -113,13 +126,16 @@ impl TestStorage {
 
 impl Default for Changes {
     fn default() -> Self {
-        Self { made: AtomicU64::new(0), failing_from: AtomicU64::new(u64::MAX) }
+        let [failing_from, panicking_at] = [(); 2].map(|()| AtomicU64::new(u64::MAX));
+        Self { made: AtomicU64::new(0), failing_from, panicking_at }
     }
 }
 
 impl Changes {
     fn next(&self) -> io::Result<()> {
-        if self.made.fetch_add(1, SeqCst) >= self.failing_from.load(SeqCst) {
+        let number = self.made.fetch_add(1, SeqCst);
+        assert_ne!(number, self.panicking_at.load(SeqCst), "injected");
+        if number >= self.failing_from.load(SeqCst) {
             return Err(io::Error::new(io::ErrorKind::StorageFull, "injected"));
         }
         Ok(())
@@ -128,7 +144,14 @@ impl Changes {
 
 impl Storage for TestStorage {
     fn list(&self) -> io::Result<Vec<String>> {
-        Ok(self.names())
+        let mut names = self.names();
+        if let Some(stale) = self.stale.lock().pop() {
+            match names.iter().position(|name| *name == stale) {
+                Some(at) => drop(names.remove(at)),
+                None => names.push(stale),
+            }
+        }
+        Ok(names)
     }
 
     fn open(&self, name: &str, _: Access) -> io::Result<Arc<dyn StorageFile>> {

@@ -13,18 +13,17 @@ use super::commit::Entry;
 use super::completion::Committed;
 use super::metrics::Counters;
 use super::scan::Visitor;
-use super::segments::Segments;
+use super::segments::{SPARE_NAME, Segments, temporary_name};
 use crate::format::{
     FRAME_HEADER_BYTES, Features, FrameHeader, FrameKind, FramePlace, SEGMENT_HEADER_BYTES, SegmentHeader,
     StoreId, padding_bytes, segment_file_name,
 };
 use crate::ids::{Position, SegmentId, WriterEpoch};
-use crate::storage::StorageFile;
+use crate::storage::{Access, StorageFile};
 use crate::{Error, ErrorKind, Result, limits};
 
 const HEADER_BYTES: u64 = SEGMENT_HEADER_BYTES as u64;
 const FRAME_BYTES: u64 = FRAME_HEADER_BYTES as u64;
-const SPARE_NAME: &str = "spare.tmp";
 /// One write of zeros: short, because a commit may wait for it.
 static ZERO_CHUNK: [u8; 256 << 10] = [0; 256 << 10];
 
@@ -49,6 +48,8 @@ pub(super) struct Writer {
     buffer: Vec<u8>,
     spare: Option<Spare>,
     spare_refused: bool,
+    /// Bytes of the last commit.
+    group_bytes: u64,
     state: State,
 }
 
@@ -77,8 +78,14 @@ struct Active {
 
 /// What a sync off the commit path will have made durable.
 pub(super) struct Backlog {
-    pub(super) file: Arc<dyn StorageFile>,
+    file: Arc<dyn StorageFile>,
     through: Position,
+}
+
+impl Backlog {
+    pub(super) fn sync(&self) -> io::Result<()> {
+        self.file.sync_data()
+    }
 }
 
 /// A file for the next segment, zeroed so that its first commits do not grow it.
@@ -103,6 +110,7 @@ impl Writer {
             buffer: Vec::new(),
             spare: None,
             spare_refused: false,
+            group_bytes: 0,
             state: State::Open,
         }
     }
@@ -140,6 +148,7 @@ impl Writer {
             active.in_group = false;
         }
         let mut batches = 0;
+        self.group_bytes = group.iter().map(|entry| entry.batch.len()).sum();
         for entry in &mut *group {
             if entry.batch.is_empty() {
                 let end = self.end();
@@ -270,7 +279,7 @@ impl Writer {
         let segment = self.previous_end.map_or(SegmentId::new(1), |end| end.segment.next());
         let name = segment_file_name(segment);
         let spare = self.spare.take();
-        let temporary = if spare.is_some() { SPARE_NAME.to_owned() } else { format!("{name}.tmp") };
+        let temporary = if spare.is_some() { SPARE_NAME.to_owned() } else { temporary_name(&name) };
         let storage = Arc::clone(&self.parts.segments);
         let failed = |source| storage.io_error("begin segment", &name, source);
         let (file, zeroed) = match spare {
@@ -372,9 +381,11 @@ impl Writer {
     fn zero_ahead_due(&self) -> bool {
         let Some(active) = &self.active else { return false };
         let room_ahead = active.zeroed.saturating_sub(active.written);
+        // Large groups outrun the zeros, which would only be written twice.
         active.written > HEADER_BYTES
             && active.zero_target < self.parts.segment_bytes_max
             && room_ahead < limits::ZERO_AHEAD_STEP_BYTES / 2
+            && self.group_bytes < limits::ZERO_AHEAD_STEP_BYTES / 2
     }
 
     /// Writes one chunk of zeros ahead; answers whether there may be more to write.
@@ -409,19 +420,23 @@ impl Writer {
     }
 
     /// What is to be synced off the commit path: new zeros, or more unsynced batches than recovery should
-    /// have to move.
+    /// have to move. Through a handle of its own: the system tells each handle once that writing back
+    /// failed, and what this sync is told must not be kept from a commit's.
     pub(super) fn backlog_due(&mut self) -> Option<Backlog> {
         let due = self.state == State::Open && self.is_backlog_due();
         let through = self.end();
         let active = self.active.as_mut().filter(|_| due)?;
+        let storage = self.parts.segments.storage();
+        let file = storage.open(&segment_file_name(active.segment), Access::Write).ok()?;
         active.zeros_are_new = false;
-        Some(Backlog { file: Arc::clone(&active.file), through })
+        Some(Backlog { file, through })
     }
 
-    /// The backlog's sync returned.
+    /// The backlog's sync returned. If a commit failed meanwhile, that proves nothing.
     pub(super) fn note_synced(&mut self, backlog: &Backlog) {
-        if let Some(active) = self.active.as_mut().filter(|active| active.segment == backlog.through.segment)
-        {
+        let open = self.state == State::Open;
+        let active = self.active.as_mut().filter(|_| open);
+        if let Some(active) = active.filter(|active| active.segment == backlog.through.segment) {
             active.synced = active.synced.max(backlog.through.offset);
         }
     }
@@ -459,21 +474,29 @@ impl Writer {
 }
 
 impl SpareRecipe {
-    /// Makes the file; `None` if that fails, which costs speed and nothing else.
+    /// Makes the file; `None` if that fails, which costs speed and nothing else: no batch is in it.
     pub(super) fn prepare(&self) -> Option<Spare> {
         let storage = self.segments.storage();
         let file = storage.create_new(SPARE_NAME).ok()?;
+        match self.zero(&*file) {
+            Ok(zeroed) => Some(Spare { file, zeroed }),
+            Err(_) => {
+                let _ = storage.remove(SPARE_NAME);
+                None
+            }
+        }
+    }
+
+    fn zero(&self, file: &dyn StorageFile) -> io::Result<u64> {
         let mut zeroed = 0;
         while zeroed < self.bytes {
-            let chunk = usize::try_from(self.bytes - zeroed).ok()?.min(ZERO_CHUNK.len());
-            if file.write_all_at(&ZERO_CHUNK[..chunk], zeroed).is_err() {
-                let _ = storage.remove(SPARE_NAME);
-                return None;
-            }
+            let missing = usize::try_from(self.bytes - zeroed).unwrap_or(usize::MAX);
+            let chunk = missing.min(ZERO_CHUNK.len());
+            file.write_all_at(&ZERO_CHUNK[..chunk], zeroed)?;
             zeroed += chunk as u64;
         }
-        file.sync_data().ok()?;
-        Some(Spare { file, zeroed })
+        file.sync_data()?;
+        Ok(zeroed)
     }
 }
 

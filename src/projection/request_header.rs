@@ -14,8 +14,8 @@ use crate::ids::Seq;
 #[derive(Debug, Clone, Default)]
 pub struct RequestHeader {
     seq: Option<Seq>,
-    /// The `header` member as it is spelled.
-    text: String,
+    /// The data of the event that carries it.
+    data: String,
     canonical: OnceLock<Option<CanonicalHeader>>,
 }
 
@@ -24,7 +24,7 @@ impl RequestHeader {
     #[must_use]
     pub fn header(&self) -> Option<&CanonicalHeader> {
         self.seq?;
-        self.canonical.get_or_init(|| CanonicalHeader::new(Value::new(&self.text))).as_ref()
+        self.canonical.get_or_init(|| CanonicalHeader::from_data(Value::new(&self.data))).as_ref()
     }
 
     /// The event that carries it.
@@ -36,7 +36,7 @@ impl RequestHeader {
 
 impl PartialEq for RequestHeader {
     fn eq(&self, other: &Self) -> bool {
-        (self.seq, &self.text) == (other.seq, &other.text)
+        (self.seq, &self.data) == (other.seq, &other.data)
     }
 }
 
@@ -45,12 +45,10 @@ impl Eq for RequestHeader {}
 impl Projection for RequestHeader {
     fn apply(&mut self, event: &Admitted<'_>) {
         let event = event.event();
-        if event.type_name == "request/header"
-            && let Some(header) = event.value().get("header")
-        {
+        if event.type_name == "request/header" {
             self.seq = Some(event.seq);
-            self.text.clear();
-            self.text.push_str(header.raw());
+            self.data.clear();
+            self.data.push_str(&event.data);
             self.canonical = OnceLock::new();
         }
     }

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::records::Encoder;
-use super::session::{EntryState, Session};
+use super::session::{EntryState, Pending, Session};
 use crate::event::json::{Value, equal, scan};
 use crate::event::{
     Candidate, Event, Origin, Payload, Provenance, RefusalKind, SurfaceOp, admit, parse_draft,
@@ -213,6 +213,7 @@ impl Session {
         if drafts.is_empty() {
             return Ok(Appended { first: next, next, already_stored: false, completion: None });
         }
+        self.check_end(&state)?;
         self.fold(&mut state)?;
         let outcome = self.encode(&mut state, drafts, origin);
         let encoder = match outcome {
@@ -226,12 +227,14 @@ impl Session {
             }
         };
         let end = encoder.next_seq();
-        let completion = self.enqueue(&mut state, encoder, options.durability)?;
+        let queued = self.enqueue(&mut state, encoder, options.durability);
+        // The projections have events that were not queued.
+        let completion = queued.inspect_err(|_| state.live = None)?;
         Ok(Appended { first: next, next: end, already_stored: false, completion: Some(completion) })
     }
 
     fn encode(&self, state: &mut EntryState, drafts: &[Draft<'_>], origin: Origin) -> Result<Encoder> {
-        let batch = if state.created { Batch::new() } else { self.create_frame(state)? };
+        let batch = if state.lacks_create_frame() { self.create_frame()? } else { Batch::new() };
         let mut encoder = Encoder::new(self.entry.key, state.next_seq(), state.summary().clone(), batch);
         let vocabulary = self.store.vocabulary();
         let Some(live) = &mut state.live else {
@@ -247,31 +250,49 @@ impl Session {
         Ok(encoder)
     }
 
+    /// Refuses to write behind an end that damage may have moved: the seqs of lost events would be given out again.
+    pub(super) fn check_end(&self, state: &EntryState) -> Result<()> {
+        let why = if !self.entry.is_named() {
+            "its create frame is damaged"
+        } else if state.row.damage_seen < self.store.nameless_damage {
+            "damage behind its last event may have taken others"
+        } else {
+            return Ok(());
+        };
+        let message = format!(
+            "append to session {}: {why}; run verify, restore the file from a backup or fork the session",
+            self.id()
+        );
+        Err(Error::new(ErrorKind::Corrupt, message))
+    }
+
     /// Queues an encoder's events.
-    pub(super) fn enqueue(
+    fn enqueue(
         &self,
         state: &mut EntryState,
         encoder: Encoder,
         durability: Durability,
     ) -> Result<Completion> {
-        let next = encoder.next_seq();
+        let next_seq = encoder.next_seq();
+        let names = state.lacks_create_frame();
         let (batch, runs, summary) = encoder.finish()?;
-        let completion = self.store.writer().inspect_err(|_| state.live = None)?.enqueue(batch, durability);
+        let completion = self.store.writer()?.enqueue(batch, durability);
         state.created = true;
-        state.queue(completion.clone(), runs, next, summary);
+        state.queue(Pending { completion: completion.clone(), runs, next_seq, summary, names });
         Ok(completion)
     }
 
     /// A batch that begins with the session's create frame.
-    pub(super) fn create_frame(&self, state: &EntryState) -> Result<Batch> {
+    pub(super) fn create_frame(&self) -> Result<Batch> {
         let mut header = String::new();
-        self.entry.header.write_json(&mut header);
-        let shared = self.entry.shared.as_ref().map(|shared| SharedPrefix {
+        self.header().write_json(&mut header);
+        let shared = self.entry.shared().map(|shared| SharedPrefix {
             owner: shared.owner.key,
             end: shared.end,
-            logical_bytes: state.row.summary.logical_bytes,
-            chain: state.row.summary.chain,
-            title: state.row.summary.title.as_deref(),
+            logical_bytes: shared.base.logical_bytes,
+            chain: shared.base.chain,
+            last_time: shared.base.last_time.unwrap_or_default(),
+            title: shared.base.title.as_deref(),
         });
         let mut payload = Vec::new();
         CreatePayload { shared, header: &header }.encode(&mut payload);
@@ -312,7 +333,7 @@ impl Session {
         if let Some(seq) = differs {
             return conflict(format!("another event is stored at seq {seq}"));
         }
-        if durability == Durability::Synced && state.durable_seq(self.store.synced_through()) < end {
+        if durability == Durability::Synced && state.row.durable_seq(self.store.synced_through()) < end {
             self.store.writer()?.flush()?;
         }
         Ok(Appended { first: expected, next: end, already_stored: true, completion: None })

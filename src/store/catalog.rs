@@ -1,21 +1,23 @@
 //! Which sessions there are, and where their events lie: built by one scan of the log, kept up while writing.
 //!
-//! The catalog holds nothing that the log does not say. A key without a create frame is an import that never
-//! finished: it is no session.
+//! The catalog holds nothing that the log does not say, and no content of a log keeps it from being built: what is damaged
+//! or makes no sense is noted, for `verify` to tell. A key without a create frame is an import that never finished, and no
+//! session, unless something of it is damaged: then it is one whose create frame may be lost, under a stand-in id.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
-
 use super::records::events_of;
-use super::session::{Entry, EntryState};
+use super::session::{Entry, EntryState, Identity};
 use super::summary::Summary;
-use crate::event::{SessionHeader, Vocabulary, parse_header_line};
+use crate::event::{Vocabulary, parse_header_line};
 use crate::format::sealed::{SealedDecoder, SealedName, SessionRow};
-use crate::format::{CreatePayload, FrameHeader, FrameKind, SharedPrefix, decode_vocabulary};
-use crate::ids::{Position, Seq, SessionKey};
-use crate::log::{Damage, SealedFile, Visitor};
+use crate::format::{
+    CreatePayload, FRAME_HEADER_BYTES, FrameHeader, FrameKind, SEGMENT_HEADER_BYTES, SharedPrefix,
+    decode_vocabulary, segment_file_name,
+};
+use crate::ids::{Position, SegmentId, Seq, SessionKey};
+use crate::log::{Damage, DamageCause, SealedFile, Visitor};
 use crate::{Error, ErrorKind, Result};
 
 /// A run of consecutive events in one place.
@@ -60,6 +62,9 @@ pub(super) struct Row {
     pub(super) summary: Summary,
     /// Seqs whose bytes are damaged or missing: first and end.
     pub(super) damaged: Vec<(Seq, Seq)>,
+    /// How much of [`Catalog::nameless_damage`] lies before the session's beginning or some of its events, so that it cannot
+    /// have taken its end.
+    pub(super) damage_seen: u64,
 }
 
 impl Row {
@@ -67,6 +72,21 @@ impl Row {
     fn take_damage(&mut self, first: Seq, end: Seq) {
         self.damaged.push((first, end));
         self.next_seq = self.next_seq.max(end.get());
+    }
+
+    /// All seqs below this one are durable, if the log is up to `synced_through`.
+    pub(super) fn durable_seq(&self, synced_through: Position) -> Seq {
+        let is_durable = |run: &Run| !matches!(run.at, Place::Frame(at) if at >= synced_through);
+        let undurable = self.runs.iter().rev().take_while(|run| !is_durable(run));
+        undurable.map(|run| run.first).min().unwrap_or(Seq::new(self.next_seq))
+    }
+
+    /// The raw segment that holds the session's last events.
+    pub(super) fn newest_segment(&self) -> Option<SegmentId> {
+        self.runs.last().and_then(|run| match run.at {
+            Place::Frame(at) => Some(at.segment),
+            Place::Sealed(..) => None,
+        })
     }
 
     /// Takes in an events frame. Events that are missing before it, or that stand in it again, are damage.
@@ -82,14 +102,15 @@ impl Row {
 
 impl Row {
     /// Takes in that a sealed file holds a run; runs in the files that it stands for are no longer.
-    fn take_sealed(&mut self, name: SealedName, run: Run, summary: Summary) {
+    fn take_sealed(&mut self, name: SealedName, run: Run, summary: Option<Summary>, damage_seen: u64) {
         let next = Seq::new(self.next_seq);
         if run.first > next {
             self.damaged.push((next, run.first));
         }
         if run.end() > next {
             self.next_seq = run.end().get();
-            self.summary = summary;
+            self.summary = summary.unwrap_or_else(|| self.summary.clone());
+            self.damage_seen = damage_seen;
         }
         self.runs.retain(|other| match &other.at {
             Place::Frame(at) => !(name.first..=name.last).contains(&at.segment),
@@ -100,17 +121,34 @@ impl Row {
     }
 }
 
+/// A control record or an events frame whose checksum holds and whose content makes no sense.
+#[derive(Debug)]
+pub(super) struct Fault {
+    pub(super) file_name: String,
+    pub(super) offset: Option<u64>,
+    pub(super) key: SessionKey,
+    pub(super) error: Error,
+}
+
+/// Where a frame or a control record lies.
+#[derive(Clone, Copy)]
+enum Source<'s> {
+    Frame(Position),
+    Sealed(&'s SealedFile),
+}
+
 /// All sessions of a store.
 #[derive(Debug, Default)]
 pub(super) struct Catalog {
     pub(super) by_id: HashMap<String, Arc<Entry>>,
     pub(super) by_key: HashMap<SessionKey, Arc<Entry>>,
-    /// Rows of keys whose create frame has not come.
-    pub(super) staged: HashMap<SessionKey, Row>,
     pub(super) highest_key: u64,
     pub(super) vocabulary: Vocabulary,
     /// Damage found while scanning, as the log reported it.
     pub(super) damage: Vec<Damage>,
+    /// How many damaged places may have held events of nobody knows which session.
+    pub(super) nameless_damage: u64,
+    pub(super) faults: Vec<Fault>,
     pub(super) frames: u64,
     /// The sealed files that count.
     pub(super) sealed: Vec<Arc<SealedFile>>,
@@ -125,14 +163,15 @@ impl Catalog {
 
     /// Makes a session known.
     pub(super) fn insert(&mut self, entry: Arc<Entry>) {
-        self.by_id.insert(entry.header.id.clone(), Arc::clone(&entry));
+        self.by_id.insert(entry.header().id.clone(), Arc::clone(&entry));
         self.by_key.insert(entry.key, entry);
     }
 
     /// Forgets a session by its id; its events stay reachable by key for the forks that share them.
     pub(super) fn forget(&mut self, entry: &Entry) {
-        if self.by_id.get(&entry.header.id).is_some_and(|known| known.key == entry.key) {
-            self.by_id.remove(&entry.header.id);
+        let id = &entry.header().id;
+        if self.by_id.get(id).is_some_and(|known| known.key == entry.key) {
+            self.by_id.remove(id);
         }
     }
 
@@ -147,20 +186,28 @@ impl Catalog {
     /// Takes what a new scan found; sessions that were known keep their entries, so that handles stay good.
     pub(super) fn replace(&mut self, afresh: Self) {
         let known = std::mem::replace(self, afresh);
-        for entry in known.by_key.into_values() {
-            let Some(found) = self.by_key.get(&entry.key).cloned() else {
-                entry.state.lock().removed = true;
-                continue;
-            };
-            let mut state = entry.state.lock();
-            state.row = std::mem::take(&mut found.state.lock().row);
-            state.live = None;
-            drop(state);
-            if self.by_id.contains_key(&entry.header.id) {
-                self.by_id.insert(entry.header.id.clone(), Arc::clone(&entry));
+        let mut found: Vec<_> = self.by_key.values().cloned().collect();
+        // An owner's key is lower than those of its forks, which are to share what is kept.
+        found.sort_unstable_by_key(|entry| entry.key);
+        for fresh in found {
+            let kept = known.by_key.get(&fresh.key).cloned();
+            let entry = kept.unwrap_or_else(|| Arc::new(Entry::unnamed(fresh.key, EntryState::default())));
+            if let Some(identity) = fresh.identity() {
+                let owner = |shared: &Shared| self.by_key.get(&shared.owner.key).cloned();
+                let shared = identity.shared.as_ref();
+                let shared =
+                    shared.and_then(|shared| Some(Shared { owner: owner(shared)?, ..shared.clone() }));
+                entry.name(Identity { header: identity.header.clone(), shared });
             }
+            entry.state.lock().take_found(&mut fresh.state.lock());
             self.by_key.insert(entry.key, entry);
         }
+        for entry in known.by_key.values().filter(|entry| !self.by_key.contains_key(&entry.key)) {
+            entry.state.lock().removed = true;
+        }
+        let ids = std::mem::take(&mut self.by_id).into_values();
+        let listed = ids.filter_map(|fresh| self.by_key.get(&fresh.key).cloned());
+        self.by_id = listed.map(|entry| (entry.header().id.clone(), entry)).collect();
     }
 
     /// The session that a frame belongs to.
@@ -168,101 +215,172 @@ impl Catalog {
         self.by_key.get(&SessionKey::new(frame.subject))
     }
 
-    fn with_row(&mut self, key: SessionKey, change: impl FnOnce(&mut Row)) {
+    /// Sessions whose create frame is lost.
+    pub(super) fn nameless(&self) -> impl Iterator<Item = &Arc<Entry>> {
+        self.by_id.values().filter(|entry| !entry.is_named())
+    }
+
+    fn entry(&mut self, key: SessionKey) -> Arc<Entry> {
         self.highest_key = self.highest_key.max(key.get());
-        match self.by_key.get(&key) {
-            Some(entry) => {
-                let mut state = entry.state.lock();
-                // What is written by now comes before what the log shows next.
-                state.absorb();
-                change(&mut state.row);
-            }
-            None => change(self.staged.entry(key).or_default()),
+        let entry = self.by_key.entry(key);
+        Arc::clone(entry.or_insert_with(|| {
+            let row = Row { damage_seen: self.nameless_damage, ..Row::default() };
+            Arc::new(Entry::unnamed(key, EntryState::of(row)))
+        }))
+    }
+
+    fn with_row(&mut self, key: SessionKey, change: impl FnOnce(&mut Row)) {
+        let entry = self.entry(key);
+        let mut state = entry.state.lock();
+        // What is written by now comes before what the log shows next.
+        state.absorb();
+        change(&mut state.row);
+    }
+
+    /// Something of this session is damaged. If it has no name, its create frame may be what is lost.
+    fn take_lost(&mut self, key: SessionKey) {
+        let entry = self.entry(key);
+        let mut state = entry.state.lock();
+        if !entry.is_named() && !state.removed {
+            state.created = true;
+            self.by_id.entry(entry.header().id.clone()).or_insert_with(|| Arc::clone(&entry));
         }
     }
 
-    fn take_events(&mut self, at: Position, header: &FrameHeader, payload: &[u8]) -> Result<()> {
+    fn take_fault(&mut self, source: Source<'_>, key: SessionKey, error: Error) {
+        let (file_name, offset) = match source {
+            Source::Frame(at) => (segment_file_name(at.segment), Some(at.offset)),
+            Source::Sealed(file) => (file.name().file_name(), None),
+        };
+        self.faults.push(Fault { file_name, offset, key, error });
+    }
+
+    fn take_events(&mut self, at: Position, header: &FrameHeader, payload: &[u8]) {
+        let key = SessionKey::new(header.subject);
         let run = Run { first: Seq::new(header.tag), count: header.count, at: Place::Frame(at) };
         let (first, end) = (run.first, run.end());
-        let mut outcome = Ok(());
-        self.with_row(SessionKey::new(header.subject), |row| {
+        let damage_seen = self.nameless_damage;
+        let mut fault = None;
+        self.with_row(key, |row| {
             row.take_run(run);
+            row.damage_seen = damage_seen;
             for event in events_of(payload, first, header.count) {
                 match event {
                     Ok(event) => row.summary.apply(&event),
+                    // An event of a newer release is an error when it is read.
+                    Err(error) if error.kind() == ErrorKind::Unsupported => {}
                     Err(error) => {
                         row.damaged.push((first, end));
-                        outcome = Err(error);
+                        fault = Some(error);
                         break;
                     }
                 }
             }
         });
-        // A frame whose checksum holds but whose records do not decode hides nothing else.
-        outcome.or_else(|error: Error| match error.kind() {
-            ErrorKind::Unsupported => Err(error),
-            _ => Ok(()),
-        })
-    }
-
-    fn take_create(&mut self, key: SessionKey, payload: &[u8]) -> Result<()> {
-        let create = CreatePayload::decode(payload)?;
-        let header: SessionHeader = parse_header_line(create.header).map_err(Error::from)?;
-        self.highest_key = self.highest_key.max(key.get());
-        let mut row = self.staged.remove(&key).unwrap_or_default();
-        let shared = create.shared.map(|shared| self.take_shared(&mut row, &shared)).transpose()?;
-        self.insert(Arc::new(Entry { key, header, shared, state: Mutex::new(EntryState::written(row)) }));
-        Ok(())
-    }
-}
-
-impl Catalog {
-    /// An owner's create frame stands before those of its forks, and its entry stays when it is removed.
-    fn take_shared(&self, row: &mut Row, shared: &SharedPrefix<'_>) -> Result<Shared> {
-        let owner = self.by_key.get(&shared.owner).cloned().ok_or_else(|| {
-            Error::new(
-                ErrorKind::Corrupt,
-                "read create frame: the session that it was forked from is missing",
-            )
-        })?;
-        row.summary.logical_bytes += shared.logical_bytes;
-        row.summary.chain = shared.chain;
-        row.summary.title = shared.title.map(Arc::from);
-        row.next_seq = row.next_seq.max(shared.end.get());
-        Ok(Shared { owner, end: shared.end, base: row.summary.clone() })
-    }
-}
-
-impl Catalog {
-    /// Takes in a control frame; one that is known already changes nothing.
-    fn take_control(&mut self, kind: FrameKind, subject: u64, payload: &[u8]) -> Result<()> {
-        let key = SessionKey::new(subject);
-        match kind {
-            FrameKind::CREATE if self.by_key.contains_key(&key) => Ok(()),
-            FrameKind::CREATE => self.take_create(key, payload),
-            FrameKind::REMOVE => {
-                self.highest_key = self.highest_key.max(subject);
-                if let Some(entry) = self.by_key.get(&key).cloned() {
-                    entry.state.lock().removed = true;
-                    self.forget(&entry);
-                }
-                Ok(())
-            }
-            FrameKind::VOCABULARY => {
-                for name in decode_vocabulary(payload)? {
-                    self.vocabulary.register(name)?;
-                }
-                Ok(())
-            }
-            _ => Ok(()),
+        if let Some(error) = fault {
+            self.take_fault(Source::Frame(at), key, error);
         }
     }
 
-    fn take_sealed_session(&mut self, file: &Arc<SealedFile>, row: SessionRow) -> Result<()> {
-        let summary = Summary::decode(&file.summary(&row)?)?;
-        let run = Run { first: row.first, count: row.count, at: Place::Sealed(Arc::clone(file), row) };
-        self.with_row(row.key, |known| known.take_sealed(file.name(), run, summary));
+    /// Takes in a create frame. The first one that makes sense counts.
+    fn take_create(&mut self, key: SessionKey, payload: &[u8], source: Source<'_>) -> Result<()> {
+        let entry = self.entry(key);
+        if !entry.is_named() {
+            let create = CreatePayload::decode(payload)?;
+            let header = parse_header_line(create.header).map_err(Error::from)?;
+            let shared = create.shared.map(|shared| self.take_shared(&entry, &shared)).transpose()?;
+            self.forget(&entry);
+            entry.name(Identity { header, shared });
+            self.insert(Arc::clone(&entry));
+        }
+        let mut state = entry.state.lock();
+        state.created = true;
+        state.take_create_frame(match source {
+            Source::Frame(at) => Some(at.segment),
+            Source::Sealed(_) => None,
+        });
         Ok(())
+    }
+
+    /// An owner's entry stays when it is removed. One that was not met so far is a session whose create frame is lost.
+    fn take_shared(&mut self, entry: &Entry, shared: &SharedPrefix<'_>) -> Result<Shared> {
+        if shared.owner >= entry.key {
+            let message = "read create frame: the session is older than the one that it was forked from";
+            return Err(Error::new(ErrorKind::Corrupt, message));
+        }
+        self.take_lost(shared.owner);
+        let owner = self.entry(shared.owner);
+        let row = &mut entry.state.lock().row;
+        row.summary.logical_bytes = row.summary.logical_bytes.saturating_add(shared.logical_bytes);
+        // Nothing below is the session's own.
+        row.damaged.retain(|(_, end)| *end > shared.end);
+        if row.next_seq <= shared.end.get() {
+            row.next_seq = shared.end.get();
+            row.summary.last_time = Some(shared.last_time);
+            row.summary.chain = shared.chain;
+            row.summary.title = shared.title.map(Arc::from);
+        }
+        let base = Summary {
+            last_time: Some(shared.last_time),
+            title: shared.title.map(Arc::from),
+            open_turn: false,
+            logical_bytes: shared.logical_bytes,
+            chain: shared.chain,
+        };
+        Ok(Shared { owner, end: shared.end, base })
+    }
+
+    /// Takes in a control record; one that is known already changes nothing.
+    fn take_control(&mut self, kind: FrameKind, subject: u64, payload: &[u8], source: Source<'_>) {
+        let key = SessionKey::new(subject);
+        let taken = match kind {
+            FrameKind::CREATE => self.take_create(key, payload, source).inspect_err(|_| self.take_lost(key)),
+            FrameKind::REMOVE => {
+                let entry = self.entry(key);
+                entry.state.lock().removed = true;
+                self.forget(&entry);
+                Ok(())
+            }
+            FrameKind::VOCABULARY => self.take_vocabulary(payload),
+            _ => Ok(()),
+        };
+        if let Err(error) = taken {
+            self.take_fault(source, key, error);
+        }
+    }
+
+    /// Names that are known by now need no registration any more.
+    fn take_vocabulary(&mut self, payload: &[u8]) -> Result<()> {
+        for name in decode_vocabulary(payload)? {
+            if !self.vocabulary.contains(name) {
+                self.vocabulary.register(name)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn take_sealed_session(&mut self, file: &Arc<SealedFile>, row: SessionRow) {
+        let run = Run { first: row.first, count: row.count, at: Place::Sealed(Arc::clone(file), row) };
+        // Without its summary a session's events are as good as before; `verify` names the damage.
+        let summary = file.summary(&row).and_then(|bytes| Summary::decode(&bytes)).ok();
+        let damage_seen = self.nameless_damage;
+        self.with_row(row.key, |known| known.take_sealed(file.name(), run, summary, damage_seen));
+    }
+
+    /// Takes in the control records of a sealed file; answers whether all could be read.
+    fn take_sealed_control(&mut self, file: &SealedFile) -> Result<bool> {
+        let mut decoder = SealedDecoder::new()?;
+        let read = file.control(&mut decoder, &mut |record| {
+            self.take_control(record.kind, record.subject, record.payload, Source::Sealed(file));
+            Ok(())
+        });
+        match read {
+            Err(error) if error.kind() == ErrorKind::Corrupt => {
+                self.take_fault(Source::Sealed(file), SessionKey::new(0), error);
+                Ok(false)
+            }
+            read => read.map(|()| true),
+        }
     }
 }
 
@@ -271,21 +389,28 @@ impl Visitor for Catalog {
         self.frames += 1;
         match header.kind {
             FrameKind::EVENTS => self.take_events(at, header, payload),
-            kind => self.take_control(kind, header.subject, payload),
+            kind => self.take_control(kind, header.subject, payload, Source::Frame(at)),
         }
+        Ok(())
     }
 
     fn sealed(&mut self, file: &Arc<SealedFile>) -> Result<()> {
-        let mut decoder = SealedDecoder::new()?;
-        file.control(&mut decoder, &mut |record| {
-            self.take_control(record.kind, record.subject, record.payload)
-        })?;
+        let control_is_whole = self.take_sealed_control(file)?;
+        let mut rows = Vec::new();
+        let mut rows_are_whole = true;
         for row in file.sessions() {
-            // A damaged row costs its session's events in this file, and verify tells; it hides no other session.
-            if let Err(error) = row.and_then(|row| self.take_sealed_session(file, row))
-                && error.kind() != ErrorKind::Corrupt
-            {
-                return Err(error);
+            match row {
+                Ok(row) => rows.push(row),
+                Err(error) if error.kind() == ErrorKind::Corrupt => rows_are_whole = false,
+                Err(error) => return Err(error),
+            }
+        }
+        // A damaged row costs a session its events in this file, and hides no other session.
+        self.nameless_damage += u64::from(!rows_are_whole);
+        for row in rows {
+            self.take_sealed_session(file, row);
+            if !control_is_whole {
+                self.take_lost(row.key);
             }
         }
         self.sealed.retain(|other| !file.name().supersedes(&other.name()));
@@ -294,10 +419,32 @@ impl Visitor for Catalog {
     }
 
     fn damage(&mut self, damage: &Damage) {
-        if let Some(frame) = damage.frame.filter(|frame| frame.kind == FrameKind::EVENTS) {
-            let end = Seq::new(frame.tag.saturating_add(u64::from(frame.count)));
-            self.with_row(SessionKey::new(frame.subject), |row| row.take_damage(Seq::new(frame.tag), end));
+        self.nameless_damage += u64::from(may_have_held_events(damage));
+        if let Some(frame) = damage.frame {
+            let key = SessionKey::new(frame.subject);
+            if frame.kind == FrameKind::EVENTS {
+                let end = Seq::new(frame.tag.saturating_add(u64::from(frame.count)));
+                let damage_seen = self.nameless_damage;
+                self.with_row(key, |row| {
+                    row.take_damage(Seq::new(frame.tag), end);
+                    row.damage_seen = damage_seen;
+                });
+            }
+            if matches!(frame.kind, FrameKind::EVENTS | FrameKind::CREATE) {
+                self.take_lost(key);
+            }
         }
         self.damage.push(*damage);
     }
+}
+
+/// Whether events may be lost of which nothing tells whose they were.
+fn may_have_held_events(damage: &Damage) -> bool {
+    let harmless_bytes = match damage.cause {
+        // A sound copy of the header was found.
+        DamageCause::SegmentHeader => SEGMENT_HEADER_BYTES,
+        // A frame without payload.
+        _ => FRAME_HEADER_BYTES,
+    };
+    damage.frame.is_none() && damage.bytes > harmless_bytes as u64
 }

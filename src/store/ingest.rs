@@ -4,7 +4,7 @@
 //! leaves no session behind. Memory holds at most one batch.
 
 use super::records::Encoder;
-use super::session::{EntryState, Session};
+use super::session::{EntryState, Pending, Session};
 use super::store::Store;
 use crate::event::{Admitted, SessionHeader};
 use crate::ids::Seq;
@@ -41,6 +41,7 @@ impl Session {
     /// Begins to add events that follow the stored ones; whole batches of them stay even if it is not finished.
     pub(crate) fn extend(&self) -> Result<Ingest> {
         let mut state = self.lock()?;
+        self.check_end(&state)?;
         state.settle()?;
         let encoder = Encoder::new(self.entry.key, state.next_seq(), state.summary().clone(), Batch::new());
         Ok(Ingest { session: self.clone(), encoder, staged: EntryState::default(), extends: true })
@@ -91,8 +92,9 @@ impl Ingest {
         let first = full.first_seq();
         let (batch, runs, summary) = full.finish()?;
         let log = self.session.store.writer()?;
+        let pending = |completion| Pending { completion, runs, next_seq: next, summary, names: false };
         if !self.extends {
-            self.staged.queue(log.enqueue(batch, durability), runs, next, summary);
+            self.staged.queue(pending(log.enqueue(batch, durability)));
             return self.staged.settle();
         }
         let mut state = self.session.lock()?;
@@ -101,20 +103,20 @@ impl Ingest {
                 format!("import session {}: it was appended to meanwhile; import again", self.session.id());
             return Err(Error::new(ErrorKind::Conflict, message).with_seq(first));
         }
-        state.queue(log.enqueue(batch, durability), runs, next, summary);
+        state.queue(pending(log.enqueue(batch, durability)));
         state.live = None;
         state.settle()
     }
 
-    /// Writes the create frame behind the events that it reveals.
+    /// Writes the create frame behind the events that it reveals, twice: no later batch may come to repeat it.
     fn publish(&mut self) -> Result<()> {
         let mut state = self.session.lock()?;
         state.take_staged(std::mem::take(&mut self.staged));
-        let batch = self.session.create_frame(&state)?;
-        let completion = self.session.store.writer()?.enqueue(batch, Durability::Buffered);
-        let (next, summary) = (state.next_seq(), state.summary().clone());
-        state.queue(completion, Vec::new(), next, summary);
-        state.created = true;
+        for _ in 0..2 {
+            let batch = self.session.create_frame()?;
+            let completion = self.session.store.writer()?.enqueue(batch, Durability::Buffered);
+            state.queue_create_frame(completion);
+        }
         Ok(())
     }
 }

@@ -3,6 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 
@@ -13,7 +14,7 @@ use crate::event::Vocabulary;
 use crate::format::parse_segment_name;
 use crate::format::sealed::{SealedDecoder, SealedName};
 use crate::ids::Position;
-use crate::log::{Frame, Log, LogOptions, LogReader, Refreshed};
+use crate::log::{FrameReader, Log, LogOptions, LogReader, Refreshed};
 use crate::storage::{self, Storage};
 use crate::{Error, ErrorKind, Result};
 
@@ -24,6 +25,11 @@ pub(super) struct Inner {
     pub(super) catalog: Mutex<Catalog>,
     /// The catalog's vocabulary, for appends that must not wait for the catalog.
     pub(super) vocabulary: RwLock<Arc<Vocabulary>>,
+    /// What reads need of the log, so that they wait for no refresh.
+    view: RwLock<View>,
+    /// [`Catalog::nameless_damage`] at the opening. While this process writes, nothing is added to it.
+    pub(super) nameless_damage: u64,
+    is_closed: AtomicBool,
     clock: Clock,
     /// Decoders of sealed files that nobody uses now.
     decoders: Mutex<Vec<SealedDecoder>>,
@@ -32,7 +38,26 @@ pub(super) struct Inner {
 /// How this process uses the log.
 pub(super) enum Access {
     Write(Log),
-    Read(Box<RwLock<LogReader>>),
+    Read(Box<Mutex<Follower>>),
+}
+
+/// A reader that follows a writer in another process.
+pub(super) struct Follower {
+    reader: LogReader,
+    /// A refresh failed on its way: the catalog holds a part of what was new, and is to be built again.
+    is_void: bool,
+}
+
+struct View {
+    frames: FrameReader,
+    /// How far the log was durable when it was looked at last.
+    synced_through: Position,
+}
+
+impl View {
+    fn of(reader: &LogReader) -> Self {
+        Self { frames: reader.frames(), synced_through: reader.synced_through() }
+    }
 }
 
 impl Store {
@@ -45,22 +70,27 @@ impl Store {
             ..LogOptions::default()
         };
         let log = Log::open(Arc::clone(&storage), log_options, &mut catalog)?;
-        Ok(Self::assemble(storage, Access::Write(log), catalog, options.clock))
+        let view = View { frames: log.frames(), synced_through: log.synced_through() };
+        Ok(Self::assemble(storage, Access::Write(log), view, catalog, options.clock))
     }
 
     pub(super) fn open_for_reading(storage: Arc<dyn Storage>, options: StoreOptions) -> Result<Self> {
-        let mut catalog = Catalog::default();
-        let reader = LogReader::open(Arc::clone(&storage), &mut catalog)?;
-        Ok(Self::assemble(storage, Access::Read(Box::new(RwLock::new(reader))), catalog, options.clock))
+        let (reader, catalog) = LogReader::open_fresh(&storage)?;
+        let view = View::of(&reader);
+        let access = Access::Read(Box::new(Mutex::new(Follower { reader, is_void: false })));
+        Ok(Self::assemble(storage, access, view, catalog, options.clock))
     }
 
-    fn assemble(storage: Arc<dyn Storage>, log: Access, catalog: Catalog, clock: Clock) -> Self {
+    fn assemble(storage: Arc<dyn Storage>, log: Access, view: View, catalog: Catalog, clock: Clock) -> Self {
         let vocabulary = RwLock::new(Arc::new(catalog.vocabulary.clone()));
         let inner = Inner {
             storage,
             log,
+            nameless_damage: catalog.nameless_damage,
             catalog: Mutex::new(catalog),
             vocabulary,
+            view: RwLock::new(view),
+            is_closed: AtomicBool::new(false),
             clock,
             decoders: Mutex::default(),
         };
@@ -72,6 +102,9 @@ impl Inner {
     /// The log, if this process may write.
     pub(super) fn writer(&self) -> Result<&Log> {
         match &self.log {
+            Access::Write(_) if self.is_closed.load(Ordering::Acquire) => {
+                Err(Error::new(ErrorKind::Closed, "write to store: it was closed; reopen it"))
+            }
             Access::Write(log) => Ok(log),
             Access::Read(_) => {
                 let message = "write to store: it was opened for reading only; open it for writing";
@@ -80,11 +113,18 @@ impl Inner {
         }
     }
 
-    pub(super) fn read_frame(&self, at: Position) -> Result<Frame> {
+    /// Closes the log; whoever wants to write from here on is refused.
+    pub(super) fn close(&self) -> Result<()> {
+        self.is_closed.store(true, Ordering::Release);
         match &self.log {
-            Access::Write(log) => log.read(at),
-            Access::Read(reader) => reader.read().read(at),
+            Access::Write(log) => log.close(),
+            Access::Read(_) => Ok(()),
         }
+    }
+
+    /// Reads frames of places that were looked up before, or, with a session's state locked, are looked up next.
+    pub(super) fn frames(&self) -> FrameReader {
+        self.view.read().frames.clone()
     }
 
     /// Lends a decoder for sealed files.
@@ -98,23 +138,27 @@ impl Inner {
 
     /// Takes in what a writer in another process has changed. A store open for writing is always up to date.
     pub(super) fn refresh(&self) -> Result<()> {
-        let Access::Read(reader) = &self.log else { return Ok(()) };
+        let Access::Read(follower) = &self.log else { return Ok(()) };
         let mut catalog = self.catalog.lock();
-        let mut reader = reader.write();
-        if reader.refresh(&mut *catalog)? == Refreshed::Superseded {
-            let mut afresh = Catalog::default();
-            *reader = LogReader::open(Arc::clone(&self.storage), &mut afresh)?;
+        let mut follower = follower.lock();
+        let was_void = std::mem::replace(&mut follower.is_void, true);
+        if was_void || follower.reader.refresh(&mut *catalog)? == Refreshed::Superseded {
+            let (opened, afresh) = LogReader::open_fresh(&self.storage)?;
+            follower.reader = opened;
             catalog.replace(afresh);
         }
+        follower.is_void = false;
         *self.vocabulary.write() = Arc::new(catalog.vocabulary.clone());
+        // Only now: who still holds old places has the old reader, and new places that it does not know are looked up again.
+        *self.view.write() = View::of(&follower.reader);
         Ok(())
     }
 
-    /// How far the log is durable. A reader sees nothing that it would have to tell apart.
+    /// How far the log is known to be durable.
     pub(super) fn synced_through(&self) -> Position {
         match &self.log {
             Access::Write(log) => log.synced_through(),
-            Access::Read(reader) => reader.read().position(),
+            Access::Read(_) => self.view.read().synced_through,
         }
     }
 

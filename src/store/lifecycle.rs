@@ -30,14 +30,14 @@ impl Session {
     /// The end of the prefix that a fork at `at` would share.
     pub(super) fn fork_end(&self, at: Option<Seq>) -> Result<Seq> {
         let next = self.next_seq()?;
-        let end = at.map_or(next, Seq::next);
         let invalid = |why: &str| {
             let message = format!("fork session {}: {why}", self.id());
             Err(Error::new(ErrorKind::Invalid, message).with_seq(at.unwrap_or(next)))
         };
-        if end > next {
+        if at.is_some_and(|at| at >= next) {
             return invalid("there is no such event");
         }
+        let end = at.map_or(next, Seq::next);
         if end.get() > 0 && self.state_at(Seq::new(end.get() - 1))?.turns().open_turn().is_some() {
             return invalid("a turn is open there; choose a seq at or after its turn/end");
         }
@@ -56,18 +56,19 @@ impl Session {
         Ok((summary, ends_with_seed))
     }
 
-    /// Writes the session without an event of its own, durably.
+    /// Writes the session without an event of its own, durably; twice, as no later batch may come to repeat its name.
     pub(super) fn materialise(&self) -> Result<()> {
         let mut state = self.lock()?;
         if state.created {
             return Ok(());
         }
-        let batch = self.create_frame(&state)?;
-        let completion = self.store.writer()?.enqueue(batch, Durability::Synced);
-        state.created = true;
-        let (next, summary) = (state.next_seq(), state.summary().clone());
-        state.queue(completion.clone(), Vec::new(), next, summary);
+        let batches = [self.create_frame()?, self.create_frame()?];
+        let log = self.store.writer()?;
+        let completions = batches.map(|batch| log.enqueue(batch, Durability::Synced));
+        for completion in &completions {
+            state.queue_create_frame(completion.clone());
+        }
         drop(state);
-        completion.wait().map(|_| ())
+        completions.iter().try_for_each(|completion| completion.wait().map(|_| ()))
     }
 }

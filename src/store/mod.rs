@@ -30,5 +30,5 @@ pub use read::Request;
 pub use runs::Events;
 pub use seal::Compacted;
 pub use session::{Revision, Session};
-pub use store::{SessionCondition, SessionInfo, Store};
+pub use store::{SessionCondition, SessionInfo, Store, Submission};
 pub use verify::{Finding, VerifyOptions, VerifyReport};

@@ -8,7 +8,9 @@ use std::ops::Range;
 use super::headers::reason_text;
 use super::runs::Events;
 use super::session::{EntryState, Live, Session};
-use crate::event::{Candidate, CanonicalHeader, Event, Origin, Provenance, SessionState, admit};
+use crate::event::{
+    Admitted, Candidate, CanonicalHeader, Event, Origin, Provenance, SessionState, Vocabulary, admit,
+};
 use crate::ids::Seq;
 use crate::projection::{Projection, State, derived_message};
 use crate::{Error, ErrorKind, Result};
@@ -59,7 +61,7 @@ impl Session {
         })
     }
 
-    /// Runs `read` over the projections of all events.
+    /// Runs `read` over the projections of all events. The session is locked meanwhile: `read` must not use it.
     ///
     /// # Errors
     ///
@@ -109,7 +111,8 @@ impl Session {
     ///
     /// As [`with_state`](Self::with_state).
     pub fn request(&self) -> Result<Request> {
-        self.request_at(Seq::new(u64::MAX - 1))
+        let now = self.with_state(Request::of)?;
+        self.with_messages(now)
     }
 
     /// The request as it was once the event at `seq` had been logged. A seq beyond the end means the end.
@@ -118,34 +121,56 @@ impl Session {
     ///
     /// As [`with_state`](Self::with_state).
     pub fn request_at(&self, seq: Seq) -> Result<Request> {
-        let then = self.state_at(seq)?;
-        let surface = surface_of(&then);
-        let messages = self.messages(&surface)?;
-        let header_seq = then.request_header().seq();
-        Ok(Request {
-            header_seq,
-            reason: header_seq
-                .map(|seq| self.event(seq).map(|event| reason_text(event.value())))
-                .transpose()?,
-            header: then.request_header().header().cloned(),
-            surface,
-            messages,
-        })
+        if seq.get().saturating_add(1) >= self.next_seq()?.get() {
+            return self.request();
+        }
+        self.with_messages(Request::of(&self.state_at(seq)?))
     }
 
-    /// The projections as they were once the event at `seq` had been logged.
+    /// The request with what the projections do not hold.
+    fn with_messages(&self, request: Request) -> Result<Request> {
+        let reason = request.header_seq.map(|seq| self.event(seq).map(|event| reason_text(event.value())));
+        Ok(Request { reason: reason.transpose()?, messages: self.messages(&request.surface)?, ..request })
+    }
+
+    /// The projections as they were once the event at `seq` had been logged. A seq beyond the end means the end.
     ///
     /// # Errors
     ///
     /// As [`with_state`](Self::with_state).
     pub fn state_at(&self, seq: Seq) -> Result<State> {
-        self.again_if_moved(&mut || {
-            let mut state = self.lock()?;
-            state.settle()?;
-            let end = Seq::new(state.row.next_seq.min(seq.get().saturating_add(1)));
-            let mut folded = Live { state: State::new(self.id()) };
-            self.fold_to(&state, &mut folded, end)?;
-            Ok(folded.state)
+        let end = Seq::new(seq.get().saturating_add(1));
+        if end >= self.next_seq()? {
+            return self.with_state(Clone::clone);
+        }
+        let mut then = State::new(self.id());
+        self.fold_on(&mut then, end)?;
+        Ok(then)
+    }
+
+    /// Feeds a projection of the host with all events, in order.
+    ///
+    /// # Errors
+    ///
+    /// As [`with_state`](Self::with_state).
+    pub fn project(&self, projection: &mut dyn Projection) -> Result<()> {
+        let mut state = State::new(self.id());
+        self.each_admitted(&mut state, self.next_seq()?, &mut |admitted| projection.apply(admitted))
+    }
+
+    /// Takes the events from where `state` stands to before `end` into it.
+    pub(super) fn fold_on(&self, state: &mut State, end: Seq) -> Result<()> {
+        self.each_admitted(state, end, &mut |_| ())
+    }
+
+    /// Folds on, and shows each event. No lock is held meanwhile.
+    fn each_admitted(&self, state: &mut State, end: Seq, each: &mut dyn FnMut(&Admitted<'_>)) -> Result<()> {
+        let vocabulary = self.store.vocabulary();
+        self.read_range(state.next_seq()..end, &mut |event| {
+            let admitted = self.load(state, event, &vocabulary)?;
+            state.apply(&admitted);
+            each(&admitted);
+            Ok(())
         })
     }
 
@@ -191,18 +216,36 @@ impl Session {
         let vocabulary = self.store.vocabulary();
         let from = live.state.next_seq();
         self.read_locked(state, from..end, &mut |event| {
-            let admitted = admit(&live.state, stored_candidate(event), Origin::Load, &vocabulary).map_err(
-                |refusal| {
-                    let seq = refusal.seq;
-                    let error =
-                        Error::new(ErrorKind::Corrupt, format!("load session {}: {refusal}", self.id()));
-                    let error = error.with_rule(refusal.rule).with_refusal(refusal.kind);
-                    if let Some(seq) = seq { error.with_seq(seq) } else { error }
-                },
-            )?;
-            live.state.apply(&admitted);
+            live.state.apply(&self.load(&live.state, event, &vocabulary)?);
             Ok(())
         })
+    }
+
+    /// Brings a stored event through the gate. What breaks a rule there was damaged; what is of a newer release was not.
+    fn load<'e>(&self, state: &State, event: Event<'e>, vocabulary: &Vocabulary) -> Result<Admitted<'e>> {
+        admit(state, stored_candidate(event), Origin::Load, vocabulary).map_err(|refusal| {
+            let (rule, kind, seq) = (refusal.rule, refusal.kind, refusal.seq);
+            let error_kind = match Error::from(refusal.clone()).kind() {
+                ErrorKind::Rejected => ErrorKind::Corrupt,
+                kind => kind,
+            };
+            let error = Error::new(error_kind, format!("load session {}: {refusal}", self.id()));
+            let error = error.with_rule(rule).with_refusal(kind);
+            if let Some(seq) = seq { error.with_seq(seq) } else { error }
+        })
+    }
+}
+
+impl Request {
+    /// What the projections hold of it.
+    fn of(state: &State) -> Self {
+        Self {
+            header_seq: state.request_header().seq(),
+            reason: None,
+            header: state.request_header().header().cloned(),
+            surface: surface_of(state),
+            messages: Vec::new(),
+        }
     }
 }
 

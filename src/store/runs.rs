@@ -11,6 +11,7 @@ use super::session::{Entry, EntryState, Session};
 use crate::event::{Event, RefusalKind};
 use crate::format::sealed::SealedItem;
 use crate::ids::Seq;
+use crate::log::FrameReader;
 use crate::{Error, ErrorKind, Result};
 
 /// Rule of the error for a place that sealing took away.
@@ -25,8 +26,8 @@ impl Session {
     pub(super) fn read_range(&self, range: Range<Seq>, each: &mut Each<'_>) -> Result<()> {
         let mut next = range.start;
         self.again_if_moved(&mut || {
-            let (runs, end) = self.places(&(next..range.end))?;
-            self.read_runs(&runs, &(next..end), &mut |event| {
+            let places = self.places(&(next..range.end))?;
+            self.read_runs(&places, &(next..places.end), &mut |event| {
                 next = event.seq.next();
                 each(event)
             })
@@ -42,15 +43,15 @@ impl Session {
     ) -> Result<()> {
         let end = range.end.min(Seq::new(state.row.next_seq));
         let runs = self.runs(state, &(range.start..end));
-        self.read_runs(&runs, &(range.start..end), each)
+        self.read_runs(&Places { frames: self.store.frames(), runs, end }, &(range.start..end), each)
     }
 
     /// Reads the events that stand in one frame or unit with `seq`, from it on.
     pub(super) fn read_beside(&self, seq: Seq, each: &mut Each<'_>) -> Result<()> {
         self.again_if_moved(&mut || {
-            let (runs, _) = self.places(&(seq..seq.next()))?;
-            match runs.last() {
-                Some(run) => self.read_run(run, &(seq..piece_end(run, seq)), each),
+            let places = self.places(&(seq..seq.next()))?;
+            match places.runs.last() {
+                Some(run) => self.read_run(&places.frames, run, &(seq..piece_end(run, seq)), each),
                 None => Ok(()),
             }
         })
@@ -70,12 +71,13 @@ impl Session {
         }
     }
 
-    /// The runs of what is written of `range`, and where that ends.
-    fn places(&self, range: &Range<Seq>) -> Result<(Vec<Run>, Seq)> {
+    /// Where what is written of `range` lies.
+    fn places(&self, range: &Range<Seq>) -> Result<Places> {
         let mut state = self.lock()?;
         state.settle()?;
         let end = range.end.min(Seq::new(state.row.next_seq));
-        Ok((self.runs(&state, &(range.start..end)), end))
+        let runs = self.runs(&state, &(range.start..end));
+        Ok(Places { frames: self.store.frames(), runs, end })
     }
 
     /// The runs that hold events of `range`, inherited ones first.
@@ -89,11 +91,11 @@ impl Session {
     }
 
     /// Reads the runs of `range`. Every seq lies in exactly one of them (invariant 4).
-    fn read_runs(&self, runs: &[Run], range: &Range<Seq>, each: &mut Each<'_>) -> Result<()> {
+    fn read_runs(&self, places: &Places, range: &Range<Seq>, each: &mut Each<'_>) -> Result<()> {
         let mut next = range.start;
-        for run in runs {
+        for run in &places.runs {
             self.check_next(run, next, range)?;
-            self.read_run(run, range, each)?;
+            self.read_run(&places.frames, run, range, each)?;
             next = run.end();
         }
         if next < range.end { Err(self.missing(next)) } else { Ok(()) }
@@ -116,12 +118,18 @@ impl Session {
         Error::new(ErrorKind::Corrupt, message).with_refusal(RefusalKind::SeqGap).with_seq(seq)
     }
 
-    fn read_run(&self, run: &Run, range: &Range<Seq>, each: &mut Each<'_>) -> Result<()> {
+    fn read_run(
+        &self,
+        frames: &FrameReader,
+        run: &Run,
+        range: &Range<Seq>,
+        each: &mut Each<'_>,
+    ) -> Result<()> {
         self.check_cancelled()?;
         let range = range.start.max(run.first)..range.end.min(run.end());
         match &run.at {
             Place::Frame(at) => {
-                let frame = self.store.read_frame(*at).map_err(|error| match error.kind() {
+                let frame = frames.read(*at).map_err(|error| match error.kind() {
                     ErrorKind::NotFound => error.with_rule(MOVED),
                     _ => error.with_seq(run.first),
                 })?;
@@ -146,11 +154,20 @@ impl Session {
     }
 }
 
+/// Where a range of events lies, and what reads it there.
+struct Places {
+    frames: FrameReader,
+    runs: Vec<Run>,
+    /// Where what is written of the range ends.
+    end: Seq,
+}
+
 /// Iterator over stored events; see [`Session::events`].
 #[derive(Debug)]
 pub struct Events {
     session: Session,
     range: Range<Seq>,
+    frames: FrameReader,
     runs: std::vec::IntoIter<Run>,
     /// The run that is being read.
     run: Option<Run>,
@@ -159,9 +176,9 @@ pub struct Events {
 
 impl Events {
     pub(super) fn new(session: &Session, range: Range<Seq>) -> Result<Self> {
-        let (runs, end) = session.places(&range)?;
+        let Places { frames, runs, end } = session.places(&range)?;
         let (runs, piece) = (runs.into_iter(), Vec::new().into_iter());
-        Ok(Self { session: session.clone(), range: range.start..end, runs, run: None, piece })
+        Ok(Self { session: session.clone(), range: range.start..end, frames, runs, run: None, piece })
     }
 
     /// Reads the next frame or unit; a piece that cannot be read is passed over.
@@ -178,13 +195,14 @@ impl Events {
         };
         let piece = start..piece_end(&run, start).min(self.range.end);
         let mut events = Vec::new();
-        let read = self.session.read_run(&run, &piece, &mut |event| {
+        let read = self.session.read_run(&self.frames, &run, &piece, &mut |event| {
             events.push(event.into_owned());
             Ok(())
         });
         if read.as_ref().is_err_and(|error| error.rule() == Some(MOVED)) {
             self.session.store.refresh()?;
-            self.runs = self.session.places(&self.range)?.0.into_iter();
+            let places = self.session.places(&self.range)?;
+            (self.frames, self.runs) = (places.frames, places.runs.into_iter());
             return Ok(());
         }
         self.range.start = match &read {
@@ -228,12 +246,12 @@ fn piece_end(run: &Run, seq: Seq) -> Seq {
 fn inherited_runs(entry: &Entry, range: &Range<Seq>, runs: &mut Vec<Run>) {
     // Walk up the chain of owners, then collect from the oldest down.
     let mut chain = Vec::new();
-    let mut shared = entry.shared.as_ref();
+    let mut shared = entry.shared();
     let mut end = range.end;
     while let Some(link) = shared {
         end = end.min(link.end);
         chain.push((&link.owner, end));
-        shared = link.owner.shared.as_ref();
+        shared = link.owner.shared();
     }
     for (owner, end) in chain.into_iter().rev().filter(|(_, end)| range.start < *end) {
         let state = owner.state.lock();

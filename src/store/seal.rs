@@ -1,7 +1,7 @@
 //! Sealing and compaction as the store sees them: which events are still needed, and what each session's row becomes.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::event::code_of;
 use crate::format::{FrameKind, Record};
 use crate::ids::{SegmentId, Seq, SessionKey};
 use crate::log::{Damage, Keep, SealHost, SealScope, SealedFile, Visitor};
-use crate::{Error, Result};
+use crate::{Error, ErrorKind, Result};
 
 /// What a compaction did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,8 +41,7 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Io`](crate::ErrorKind::Io), [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) if something cannot be read; the
-    /// store is as it was then.
+    /// [`ErrorKind::Io`], [`ErrorKind::Corrupt`] if something cannot be read; the store is as it was then. [`ErrorKind::Closed`].
     pub fn compact(&self) -> Result<Compacted> {
         let bytes_before = self.inner.stored_bytes()?;
         self.flush()?;
@@ -77,7 +76,7 @@ impl Store {
         if seq == Seq::new(0) {
             return Ok(Summary::default());
         }
-        if let Some(shared) = entry.shared.as_ref().filter(|shared| shared.end == seq) {
+        if let Some(shared) = entry.shared().filter(|shared| shared.end == seq) {
             return Ok(shared.base.clone());
         }
         let sealed =
@@ -111,8 +110,9 @@ struct Host<'s> {
     entries: HashMap<SessionKey, Arc<Entry>>,
     /// Of the removed sessions, below which seq living forks need their events.
     needed: HashMap<SessionKey, Seq>,
-    orphans: Vec<SessionKey>,
     highest_key: u64,
+    /// Sessions whose create frame is kept by now: one is enough.
+    named: HashSet<SessionKey>,
     current: Option<(SessionKey, Summary)>,
 }
 
@@ -124,8 +124,8 @@ impl<'s> Host<'s> {
             versioned_types: code_of("request/header").map(u32::from).into_iter().collect(),
             entries: catalog.by_key.clone(),
             needed: needed_by_forks(&catalog),
-            orphans: catalog.staged.keys().copied().collect(),
             highest_key: catalog.highest_key,
+            named: HashSet::new(),
             current: None,
         }
     }
@@ -137,17 +137,20 @@ impl SealHost for Host<'_> {
     }
 
     fn keep(&mut self, key: SessionKey) -> Keep {
-        let Some(entry) = self.entries.get(&key) else {
-            // Imports that a crash cut short; one that is under way has an entry.
-            return if self.orphans.contains(&key) { Keep::Nothing } else { Keep::All };
-        };
-        if !entry.state.lock().removed {
+        let Some(entry) = self.entries.get(&key) else { return Keep::All };
+        let state = entry.state.lock();
+        // Without a name it is an import that a crash cut short; one that is under way has its name.
+        if !state.removed && (state.created || entry.is_named()) {
             return Keep::All;
         }
+        drop(state);
         self.needed.get(&key).map_or(Keep::Nothing, |end| Keep::Below(*end))
     }
 
     fn keep_control(&mut self, kind: FrameKind, subject: u64, range: &RangeInclusive<SegmentId>) -> bool {
+        if kind == FrameKind::CREATE && !self.named.insert(SessionKey::new(subject)) {
+            return false;
+        }
         // The highest key stays on record, so that it is never given out again.
         if subject == self.highest_key || !matches!(kind, FrameKind::CREATE | FrameKind::REMOVE) {
             return true;
@@ -165,7 +168,12 @@ impl SealHost for Host<'_> {
                 None => Summary::default(),
             },
         };
-        summary.apply(&event_of(seq, record, record.sources.map(Cow::Borrowed))?);
+        match event_of(seq, record, record.sources.map(Cow::Borrowed)) {
+            Ok(event) => summary.apply(&event),
+            // An event of a newer release is kept as it is.
+            Err(error) if error.kind() == ErrorKind::Unsupported => {}
+            Err(error) => return Err(error),
+        }
         self.current = Some((key, summary));
         Ok(())
     }
@@ -173,7 +181,7 @@ impl SealHost for Host<'_> {
     fn summary(&mut self, key: SessionKey) -> Result<Vec<u8>> {
         match self.current.take() {
             Some((current, summary)) if current == key => Ok(summary.encode()),
-            _ => Err(Error::new(crate::ErrorKind::Invalid, "seal segments: a session without events")),
+            _ => Err(Error::new(ErrorKind::Invalid, "seal segments: a session without events")),
         }
     }
 }
@@ -183,12 +191,12 @@ fn needed_by_forks(catalog: &Catalog) -> HashMap<SessionKey, Seq> {
     let mut needed: HashMap<SessionKey, Seq> = HashMap::new();
     for entry in catalog.by_key.values().filter(|entry| !entry.state.lock().removed) {
         let mut end = Seq::new(u64::MAX);
-        let mut shared = entry.shared.as_ref();
+        let mut shared = entry.shared();
         while let Some(link) = shared {
             end = end.min(link.end);
             let known = needed.entry(link.owner.key).or_insert(end);
             *known = (*known).max(end);
-            shared = link.owner.shared.as_ref();
+            shared = link.owner.shared();
         }
     }
     needed

@@ -1,10 +1,12 @@
 //! One session as its users hold it: what it is, and the state that appends and reads share.
 //!
-//! Lock order: a session's state, then its owner's state, then the catalog; the log takes none of them.
+//! Lock order: the catalog, then a session's state, then its owner's state. Refreshing and sealing hold the catalog while
+//! they change states, so whoever holds a state never asks for the catalog, nor for the reader that a refresh uses. The log
+//! takes none of them.
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::{Mutex, MutexGuard};
 
@@ -15,7 +17,7 @@ use super::records::EncodedRun;
 use super::store::Store;
 use super::summary::Summary;
 use crate::event::SessionHeader;
-use crate::ids::{Position, Seq, SessionKey};
+use crate::ids::{SegmentId, Seq, SessionKey};
 use crate::log::{Committed, Completion};
 use crate::projection::State;
 use crate::{Error, ErrorKind, Result};
@@ -58,13 +60,13 @@ impl Session {
     /// The session's id.
     #[must_use]
     pub fn id(&self) -> &str {
-        &self.entry.header.id
+        &self.entry.header().id
     }
 
     /// The session's header.
     #[must_use]
     pub fn header(&self) -> &SessionHeader {
-        &self.entry.header
+        self.entry.header()
     }
 
     /// Number of events, queued ones included; the seq of the next one.
@@ -77,12 +79,13 @@ impl Session {
         Ok(state.next_seq())
     }
 
-    /// How far the session survives a power loss: all seqs below this one.
+    /// How far the session survives a power loss: all seqs below this one. In a store opened for reading: as far as the
+    /// files said so at the last refresh, which is at most a group less than the writer knows.
     #[must_use]
     pub fn durable_seq(&self) -> Seq {
         let mut state = self.entry.state.lock();
         state.absorb();
-        state.durable_seq(self.store.synced_through())
+        state.row.durable_seq(self.store.synced_through())
     }
 
     /// Token of the written content.
@@ -118,12 +121,55 @@ impl fmt::Debug for Session {
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) key: SessionKey,
-    pub(super) header: SessionHeader,
-    pub(super) shared: Option<Shared>,
+    /// What its create frame says; absent until one is met.
+    identity: OnceLock<Identity>,
+    /// The header in its absence.
+    stand_in: OnceLock<SessionHeader>,
     pub(super) state: Mutex<EntryState>,
 }
 
+/// What a create frame says of its session.
+#[derive(Debug)]
+pub(super) struct Identity {
+    pub(super) header: SessionHeader,
+    pub(super) shared: Option<Shared>,
+}
+
 impl Entry {
+    /// A session of which nothing but its key is known.
+    pub(super) fn unnamed(key: SessionKey, state: EntryState) -> Self {
+        Self { key, identity: OnceLock::new(), stand_in: OnceLock::new(), state: Mutex::new(state) }
+    }
+
+    pub(super) fn new(key: SessionKey, identity: Identity, state: EntryState) -> Self {
+        Self { identity: identity.into(), ..Self::unnamed(key, state) }
+    }
+
+    /// Gives it its identity, unless it has one.
+    pub(super) fn name(&self, identity: Identity) {
+        let _ = self.identity.set(identity);
+    }
+
+    pub(super) fn identity(&self) -> Option<&Identity> {
+        self.identity.get()
+    }
+
+    pub(super) fn is_named(&self) -> bool {
+        self.identity.get().is_some()
+    }
+
+    /// Its header; one with a stand-in id if its create frame is lost.
+    pub(super) fn header(&self) -> &SessionHeader {
+        match self.identity.get() {
+            Some(identity) => &identity.header,
+            None => self.stand_in.get_or_init(|| SessionHeader::new(format!("?key-{}", self.key), 0)),
+        }
+    }
+
+    pub(super) fn shared(&self) -> Option<&Shared> {
+        self.identity.get()?.shared.as_ref()
+    }
+
     pub(super) fn revision(&self, row: &Row) -> Revision {
         Revision { key: self.key, events: row.next_seq, chain: row.summary.chain }
     }
@@ -169,11 +215,11 @@ pub(super) struct EntryState {
     pub(super) row: Row,
     /// Batches on their way, oldest first.
     pending: VecDeque<Pending>,
-    /// Ends of written batches that are not known to be durable.
-    undurable: VecDeque<(Position, Seq)>,
+    /// The create frames that are written or queued.
+    create_frames: CreateFrames,
     /// The projections, queued batches included. Absent until needed.
     pub(super) live: Option<Live>,
-    /// The create frame is written or queued.
+    /// The session exists: its create frame is written, queued, or known to be lost.
     pub(super) created: bool,
     pub(super) removed: bool,
     pub(super) lease: Weak<Lease>,
@@ -185,18 +231,53 @@ pub(super) struct Live {
     pub(super) state: State,
 }
 
+/// A batch that was handed to the log.
 #[derive(Debug)]
-struct Pending {
-    completion: Completion,
-    runs: Vec<EncodedRun>,
-    next_seq: Seq,
-    summary: Summary,
+pub(super) struct Pending {
+    pub(super) completion: Completion,
+    pub(super) runs: Vec<EncodedRun>,
+    /// The seq after its last event.
+    pub(super) next_seq: Seq,
+    /// The summary with its events taken in.
+    pub(super) summary: Summary,
+    /// It begins with the session's create frame.
+    pub(super) names: bool,
 }
 
+/// How often, and where last, a session's create frame stands in raw segments.
+#[derive(Debug, Default)]
+struct CreateFrames {
+    count: u64,
+    segment: Option<SegmentId>,
+}
+
+/// With so many create frames in different batches, a session is safe from losing its name to one damaged place.
+const CREATE_FRAMES_MIN: u64 = 2;
+
 impl EntryState {
-    /// The state of a session that the log holds.
-    pub(super) fn written(row: Row) -> Self {
-        Self { row, created: true, ..Self::default() }
+    /// The state of a session that has `row`.
+    pub(super) fn of(row: Row) -> Self {
+        Self { row, ..Self::default() }
+    }
+
+    /// Whether the next batch is to begin with the session's create frame: a new session's first two, and one in each
+    /// segment that the session reaches later.
+    // Format: section 8.1.
+    pub(super) fn lacks_create_frame(&self) -> bool {
+        self.create_frames.count < CREATE_FRAMES_MIN || self.row.newest_segment() > self.create_frames.segment
+    }
+
+    /// Takes in that a create frame was met, in this raw segment.
+    pub(super) fn take_create_frame(&mut self, segment: Option<SegmentId>) {
+        self.create_frames.count += 1;
+        self.create_frames.segment = self.create_frames.segment.max(segment);
+    }
+
+    /// Becomes what a new scan found.
+    pub(super) fn take_found(&mut self, found: &mut Self) {
+        self.row = std::mem::take(&mut found.row);
+        (self.created, self.removed) = (found.created, found.removed);
+        self.live = None;
     }
 
     pub(super) fn next_seq(&self) -> Seq {
@@ -209,14 +290,16 @@ impl EntryState {
     }
 
     /// Notes a batch that was handed to the log.
-    pub(super) fn queue(
-        &mut self,
-        completion: Completion,
-        runs: Vec<EncodedRun>,
-        next_seq: Seq,
-        summary: Summary,
-    ) {
-        self.pending.push_back(Pending { completion, runs, next_seq, summary });
+    pub(super) fn queue(&mut self, pending: Pending) {
+        self.create_frames.count += u64::from(pending.names);
+        self.pending.push_back(pending);
+    }
+
+    /// Notes a batch that holds nothing but the session's create frame.
+    pub(super) fn queue_create_frame(&mut self, completion: Completion) {
+        let (next_seq, summary) = (self.next_seq(), self.summary().clone());
+        self.queue(Pending { completion, runs: Vec::new(), next_seq, summary, names: true });
+        self.created = true;
     }
 
     /// Takes in the batches that are written by now.
@@ -243,26 +326,21 @@ impl EntryState {
         Ok(())
     }
 
-    pub(super) fn durable_seq(&mut self, synced_through: Position) -> Seq {
-        while self.undurable.front().is_some_and(|(end, _)| *end <= synced_through) {
-            self.undurable.pop_front();
-        }
-        match self.undurable.front() {
-            Some((_, first)) => *first,
-            None => Seq::new(self.row.next_seq),
-        }
-    }
-
     /// Becomes what an import gathered for this session.
     pub(super) fn take_staged(&mut self, staged: Self) {
         let lease = std::mem::take(&mut self.lease);
+        let damage_seen = self.row.damage_seen;
         *self = Self { lease, ..staged };
+        self.row.damage_seen = damage_seen;
     }
 
     fn take_written(&mut self, pending: Pending, committed: Committed) {
-        self.undurable.push_back((committed.end, Seq::new(self.row.next_seq)));
+        if pending.names {
+            self.create_frames.segment = self.create_frames.segment.max(Some(committed.at.segment));
+        }
         for run in pending.runs {
-            let at = Position { segment: committed.at.segment, offset: committed.at.offset + run.offset };
+            let at =
+                crate::Position { segment: committed.at.segment, offset: committed.at.offset + run.offset };
             self.row.take_run(Run { first: run.first, count: run.count, at: Place::Frame(at) });
         }
         self.row.summary = pending.summary;

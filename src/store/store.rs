@@ -4,14 +4,12 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
-
 use super::append::{AppendOptions, Appended, Draft};
 use super::cancel::Cancel;
 use super::catalog::Shared;
-use super::inner::{Access, Inner};
+use super::inner::Inner;
 use super::options::StoreOptions;
-use super::session::{Entry, EntryState, Revision, Session};
+use super::session::{Entry, EntryState, Identity, Revision, Session};
 use crate::event::json::JsonString;
 use crate::event::{Origin, SessionHeader, Vocabulary};
 use crate::format::{FrameKind, encode_vocabulary};
@@ -45,6 +43,17 @@ pub struct SessionInfo {
     pub revision: Revision,
 }
 
+/// A batch for one of many sessions; see [`Store::submit`].
+#[derive(Debug, Clone, Copy)]
+pub struct Submission<'a> {
+    /// The session.
+    pub session: &'a Session,
+    /// Its new events.
+    pub drafts: &'a [Draft<'a>],
+    /// As [`AppendOptions::expected`].
+    pub expected: Option<Seq>,
+}
+
 /// State of a listed session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SessionCondition {
@@ -52,7 +61,7 @@ pub enum SessionCondition {
     Idle,
     /// A turn has begun and not ended: it runs, or it was interrupted.
     OpenTurn,
-    /// Some of its events are damaged or missing.
+    /// Some of its events are damaged or missing, or its create frame is; then its id is a stand-in.
     Damaged,
 }
 
@@ -92,7 +101,7 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Rejected`] if the header is malformed; [`ErrorKind::Conflict`] if the id is taken.
+    /// [`ErrorKind::Rejected`] if the header is malformed; [`ErrorKind::Conflict`] if the id is taken; [`ErrorKind::Closed`].
     pub fn create_session(&self, header: SessionHeader) -> Result<Session> {
         header.validate().map_err(Error::from)?;
         self.reserve(header, None, EntryState::default())
@@ -211,35 +220,36 @@ impl Store {
         Ok(sessions)
     }
 
-    /// Admits one batch for each of many sessions and queues them all, so that they share one write and one sync.
-    pub fn submit(
-        &self,
-        batches: &[(&Session, &[Draft<'_>])],
-        durability: Durability,
-    ) -> Vec<Result<Appended>> {
-        let options = AppendOptions { expected: None, durability };
-        batches.iter().map(|(session, drafts)| session.append(drafts, options)).collect()
+    /// Admits one batch for each of many sessions and queues them one after the other, before any is waited for: they share a
+    /// write and a sync, unless others commit meanwhile or the queue is full. Each stands for itself: one that is refused takes
+    /// no other with it.
+    pub fn submit(&self, batches: &[Submission<'_>], durability: Durability) -> Vec<Result<Appended>> {
+        let append = |batch: &Submission<'_>| {
+            batch.session.append(batch.drafts, AppendOptions { expected: batch.expected, durability })
+        };
+        batches.iter().map(append).collect()
     }
 
     /// Makes `name` an event type of this store: log-only, and known to whoever opens the store later.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if the name is malformed or already has a meaning.
+    /// [`ErrorKind::Invalid`] if the name is malformed or already has a meaning; [`ErrorKind::Io`], [`ErrorKind::Closed`].
     pub fn register_type(&self, name: &str) -> Result<()> {
-        let mut catalog = self.inner.catalog.lock();
-        if catalog.vocabulary.registered().any(|known| known == name) {
+        let mut vocabulary = self.vocabulary();
+        if vocabulary.registered().any(|known| known == name) {
             return Ok(());
         }
-        let mut vocabulary = catalog.vocabulary.clone();
         vocabulary.register(name)?;
         let mut payload = Vec::new();
         encode_vocabulary(&mut payload, [name]);
         let mut batch = Batch::new();
         batch.push(FrameDraft { kind: FrameKind::VOCABULARY, subject: 0, tag: 0, count: 0 }, &payload)?;
         self.inner.writer()?.enqueue(batch, Durability::Synced).wait()?;
-        *self.inner.vocabulary.write() = Arc::new(vocabulary.clone());
-        catalog.vocabulary = vocabulary;
+        // Others may have registered more meanwhile; the same name twice in the log is once in the vocabulary.
+        let mut catalog = self.inner.catalog.lock();
+        catalog.vocabulary.register(name)?;
+        *self.inner.vocabulary.write() = Arc::new(catalog.vocabulary.clone());
         Ok(())
     }
 
@@ -296,26 +306,31 @@ impl Store {
         self.inner.refresh()
     }
 
-    /// Writes and syncs what is queued and closes the log. Later calls on any handle answer [`ErrorKind::Closed`].
+    /// Writes and syncs what is queued and closes the log. Later calls on any handle that create, append, remove, register or
+    /// maintain answer [`ErrorKind::Closed`]; what was stored can still be listed and read.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::Io`] if that fails; what was acknowledged stays safe.
     pub fn close(self) -> Result<()> {
-        match &self.inner.log {
-            Access::Write(log) => log.close(),
-            Access::Read(_) => Ok(()),
-        }
+        self.inner.close()
     }
 
-    fn reserve(&self, header: SessionHeader, shared: Option<Shared>, state: EntryState) -> Result<Session> {
+    fn reserve(
+        &self,
+        header: SessionHeader,
+        shared: Option<Shared>,
+        mut state: EntryState,
+    ) -> Result<Session> {
         self.inner.writer()?;
+        // It begins behind all damage.
+        state.row.damage_seen = self.inner.nameless_damage;
         let mut catalog = self.inner.catalog.lock();
         if catalog.by_id.contains_key(&header.id) {
             let message = format!("create session {}: the id is taken; choose another or open it", header.id);
             return Err(Error::new(ErrorKind::Conflict, message));
         }
-        let entry = Arc::new(Entry { key: catalog.next_key(), header, shared, state: Mutex::new(state) });
+        let entry = Arc::new(Entry::new(catalog.next_key(), Identity { header, shared }, state));
         catalog.insert(Arc::clone(&entry));
         drop(catalog);
         Ok(Session::new(self, entry))
@@ -339,12 +354,12 @@ fn info(entry: &Entry) -> Option<SessionInfo> {
         return None;
     }
     let condition = match row {
-        row if !row.damaged.is_empty() => SessionCondition::Damaged,
+        row if !row.damaged.is_empty() || !entry.is_named() => SessionCondition::Damaged,
         row if row.summary.open_turn => SessionCondition::OpenTurn,
         _ => SessionCondition::Idle,
     };
     Some(SessionInfo {
-        header: entry.header.clone(),
+        header: entry.header().clone(),
         events: row.next_seq,
         bytes: row.summary.logical_bytes,
         last_time: row.summary.last_time,

@@ -32,7 +32,7 @@ impl Summary {
             "session/title" => self.title = title(event.value()).or_else(|| self.title.take()),
             _ => {}
         }
-        self.logical_bytes += json_line_bytes(event);
+        self.logical_bytes = self.logical_bytes.saturating_add(json_line_bytes(event));
         self.chain = chained(self.chain, event);
     }
 }

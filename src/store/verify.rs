@@ -1,17 +1,17 @@
 //! Verify: reads every byte of the log again, independently of what is in memory, and tells what is wrong.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::catalog::Catalog;
+use super::catalog::{Catalog, Fault};
 use super::options::StoreOptions;
-use super::session::Session;
+use super::session::{Entry, Session};
 use super::store::Store;
-use crate::event::{Family, RefusalKind};
-use crate::format::segment_file_name;
+use crate::event::{Family, RefusalKind, SessionState};
 use crate::ids::Seq;
 use crate::log::{Damage, DamageCause};
-use crate::projection::Invariants;
+use crate::projection::{Invariants, State};
 use crate::{Error, ErrorKind, Result};
 
 /// How far a verification goes.
@@ -75,7 +75,10 @@ impl Store {
             let catalog = fresh.inner.catalog.lock();
             report.segments = fresh.inner.segments()?;
             report.frames = catalog.frames;
-            report.findings.extend(catalog.damage.iter().map(|damage| self.damage_finding(&catalog, damage)));
+            let findings = &mut report.findings;
+            findings.extend(catalog.damage.iter().map(|damage| self.damage_finding(&catalog, damage)));
+            findings.extend(catalog.faults.iter().map(|fault| self.fault_finding(&catalog, fault)));
+            findings.extend(catalog.nameless().map(|entry| self.nameless_finding(entry)));
         }
         self.check_sealed(&fresh, &mut report)?;
         let sessions = fresh.list()?;
@@ -85,18 +88,43 @@ impl Store {
             report.events += info.events;
             let session = fresh.session(&info.header.id)?;
             session.verify(options, &mut report.findings)?;
+            if options.deep {
+                self.check_live(&session, &mut report.findings)?;
+            }
             progress(done as u64 + 1, sessions.len() as u64);
         }
-        // Sessions that were written meanwhile are longer in the fresh view; what was there must be there.
+        // Sessions that were written meanwhile are longer in the fresh view; what was there, and was not removed meanwhile, must
+        // be there.
+        let fresh: HashMap<_, _> = sessions.iter().map(|info| (&info.header.id, info)).collect();
         for known in before {
-            let same = sessions.iter().find(|s| s.header.id == known.header.id);
-            if same
-                .is_none_or(|s| s.events < known.events || s.events == known.events && s.bytes != known.bytes)
-            {
+            let is_whole = fresh.get(&known.header.id).is_some_and(|found| {
+                found.events > known.events || found.events == known.events && found.bytes == known.bytes
+            });
+            let still_there = || self.session(&known.header.id).is_ok_and(|now| now.next_seq().is_ok());
+            if !is_whole && still_there() {
                 report.findings.push(self.memory_finding(&known.header.id));
             }
         }
         Ok(report)
+    }
+
+    /// Compares the projections that the open store has in memory with a fold of what the files hold.
+    fn check_live(&self, session: &Session, findings: &mut Vec<Finding>) -> Result<()> {
+        let entry = self.inner.catalog.lock().by_key.get(&session.entry.key).cloned();
+        let live = entry.and_then(|entry| entry.state.lock().live.as_ref().map(|live| live.state.clone()));
+        let Some(live) = live else { return Ok(()) };
+        let mut folded = State::new(session.id());
+        match session.fold_on(&mut folded, live.next_seq()) {
+            Err(error) if !matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported) => {
+                return Err(error);
+            }
+            // Damage, which was found before.
+            Err(_) => {}
+            // What was queued behind the view is not there yet.
+            Ok(()) if folded.next_seq() < live.next_seq() || folded == live => {}
+            Ok(()) => findings.push(session.fold_finding("the projections in memory differ from a fold")),
+        }
+        Ok(())
     }
 
     /// Every byte of the sealed files.
@@ -112,7 +140,7 @@ impl Store {
                     findings.push(Finding {
                         path: file.path().to_owned(),
                         offset: finding.error.offset(),
-                        session: entry.map(|entry| entry.header.id.clone()),
+                        session: entry.map(|entry| entry.header().id.clone()),
                         seq: finding.lost.map(|(_, lost)| lost.start),
                         kind: RefusalKind::FrameChecksum.as_str(),
                         family: Family::Damaged,
@@ -129,6 +157,9 @@ impl Store {
         let frame = damage.frame.as_ref();
         let entry = frame.and_then(|frame| catalog.entry_of(frame));
         let (kind, what) = match damage.cause {
+            DamageCause::SealedFile(_) => {
+                (RefusalKind::CorruptRecord, "the header or the footer of a sealed file is damaged")
+            }
             DamageCause::SegmentHeader => (RefusalKind::CorruptRecord, "the segment header is damaged"),
             DamageCause::Payload => {
                 (RefusalKind::FrameChecksum, "a frame's payload does not match its checksum")
@@ -143,13 +174,38 @@ impl Store {
             _ => format!("{} bytes", damage.bytes),
         };
         Finding {
-            path: self.inner.file_path(&segment_file_name(damage.at.segment)),
+            path: self.inner.file_path(&damage.file_name()),
             offset: Some(damage.at.offset),
-            session: entry.map(|entry| entry.header.id.clone()),
+            session: entry.map(|entry| entry.header().id.clone()),
             seq: frame.filter(|frame| frame.count > 0).map(|frame| Seq::new(frame.tag)),
             kind: kind.as_str(),
             family: Family::Damaged,
             message: format!("{what}: {lost} cannot be read; restore the file from a backup"),
+        }
+    }
+
+    fn fault_finding(&self, catalog: &Catalog, fault: &Fault) -> Finding {
+        Finding {
+            path: self.inner.file_path(&fault.file_name),
+            offset: fault.offset,
+            session: catalog.by_key.get(&fault.key).map(|entry| entry.header().id.clone()),
+            seq: fault.error.seq(),
+            kind: RefusalKind::CorruptRecord.as_str(),
+            family: Family::Damaged,
+            message: format!("{}; restore the file from a backup", fault.error.message()),
+        }
+    }
+
+    fn nameless_finding(&self, entry: &Entry) -> Finding {
+        Finding {
+            path: self.inner.file_path(""),
+            offset: None,
+            session: Some(entry.header().id.clone()),
+            seq: None,
+            kind: RefusalKind::CorruptRecord.as_str(),
+            family: Family::Damaged,
+            message: "the session's create frame is damaged, and with it its id; a stand-in takes its place"
+                .to_owned(),
         }
     }
 
@@ -186,15 +242,16 @@ impl Session {
         }
     }
 
-    /// Folds the session through the gate twice, at once and cut in two, and compares.
+    /// Folds the session through the gate twice, at once and on from a copy made halfway, and compares.
     fn replay(&self, options: VerifyOptions, findings: &mut Vec<Finding>) -> Result<()> {
         let end = self.next_seq()?;
-        let whole = self.state_at(Seq::new(end.get().saturating_sub(1)))?;
-        let resumed = self.with_state(Clone::clone)?;
+        let mut whole = State::new(self.id());
+        self.fold_on(&mut whole, Seq::new(end.get() / 2))?;
+        let mut resumed = whole.clone();
+        self.fold_on(&mut whole, end)?;
+        self.fold_on(&mut resumed, end)?;
         if whole != resumed {
-            let error =
-                Error::new(ErrorKind::Corrupt, "fold session: projections differ from a complete fold");
-            findings.push(self.finding(&error));
+            findings.push(self.fold_finding("projections that were resumed differ from a complete fold"));
         }
         if options.strict {
             let mut invariants = Invariants::default();
@@ -216,6 +273,10 @@ impl Session {
             invariants.finish(&mut report);
         }
         Ok(())
+    }
+
+    fn fold_finding(&self, message: &str) -> Finding {
+        self.finding(&Error::new(ErrorKind::Corrupt, format!("fold session: {message}")))
     }
 
     fn finding(&self, error: &Error) -> Finding {

@@ -7,7 +7,8 @@ use std::sync::{Arc, Barrier};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 
-use sessionlog::event::SessionHeader;
+use sessionlog::event::{SessionHeader, SessionState};
+use sessionlog::storage::fault::{Fault, FaultPlan, FaultStorage};
 use sessionlog::storage::{DiskStorage, MemoryStorage, Storage};
 use sessionlog::{
     AppendOptions, Appended, Completion, Draft, Durability, ErrorKind, Result, Seq, Session, Store,
@@ -161,11 +162,12 @@ fn completions_are_awaited_with_any_executor() {
 
 #[test]
 fn a_future_answers_with_the_failure_of_its_batch() {
-    let store = open(&MemoryStorage::new(), true);
-    let closed = session(&store, "s");
-    store.close().unwrap();
-    let completion = closed.append(&[note(1)], AppendOptions::default()).unwrap().into_completion().unwrap();
-    assert_eq!(block_on(completion).unwrap_err().kind(), ErrorKind::Closed);
+    let storage = FaultStorage::new(1);
+    let store = small_segments().background(true).open_storage(Arc::new(storage.clone())).unwrap();
+    let own = session(&store, "s");
+    storage.set_plan(FaultPlan::new().fail(storage.counters().operations, Fault::Io));
+    let completion = own.append(&[note(1)], AppendOptions::default()).unwrap().into_completion().unwrap();
+    assert_eq!(block_on(completion).unwrap_err().kind(), ErrorKind::Io);
 }
 
 #[test]
@@ -279,6 +281,47 @@ fn whoever_finds_the_queue_full_waits_or_commits_and_nothing_is_lost() {
         assert!(kept.iter().all(|appended| appended.wait().is_ok()));
         assert!((0..3).all(|thread| session(&store, &format!("own-{thread}")).durable_seq() == Seq::new(5)));
     }
+}
+
+/// A refresh changes every session's state while others read through theirs.
+#[test]
+fn readers_of_a_store_that_is_refreshed_and_rewritten_all_come_to_an_end() {
+    const ROUNDS: u64 = 60;
+    let storage = MemoryStorage::new();
+    let store = small_segments().background(false).open_storage(Arc::new(storage.clone())).unwrap();
+    let fill = Draft::new("todo/write", format!("\"{}\"", "x".repeat(2_000)));
+    let own = session(&store, "s");
+    own.append(std::slice::from_ref(&fill), AppendOptions::default()).unwrap().wait().unwrap();
+    store.fork("s", None, "child").unwrap();
+    let reader = small_segments().open_storage_read_only(Arc::new(storage)).unwrap();
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for id in ["s", "child"] {
+            let (seen, done) = (reader.session(id).unwrap(), &done);
+            scope.spawn(move || {
+                while !done.load(Ordering::Acquire) {
+                    let events = seen.with_state(|state| state.next_seq()).unwrap();
+                    assert!(seen.durable_seq() >= Seq::new(1));
+                    assert!(seen.events(Seq::new(0)..events).unwrap().all(|event| event.is_ok()));
+                }
+            });
+        }
+        scope.spawn(|| {
+            while !done.load(Ordering::Acquire) {
+                reader.refresh().unwrap();
+            }
+        });
+        for round in 0..ROUNDS {
+            own.append(&vec![fill.clone(); 8], AppendOptions::default()).unwrap().wait().unwrap();
+            store.maintain().unwrap();
+            if round % 16 == 0 {
+                store.compact().unwrap();
+            }
+        }
+        done.store(true, Ordering::Release);
+    });
+    reader.refresh().unwrap();
+    assert_eq!(reader.session("s").unwrap().next_seq().unwrap(), Seq::new(1 + 8 * ROUNDS));
 }
 
 /// Runs a future on this thread.

@@ -9,7 +9,9 @@ use std::sync::{Arc, Mutex};
 use sessionlog::event::SessionHeader;
 use sessionlog::event::json::JsonString;
 use sessionlog::storage::fault::FaultStorage;
-use sessionlog::{AppendOptions, Draft, Durability, Result, Seq, Session, Store, StoreOptions, limits};
+use sessionlog::{
+    AppendOptions, Draft, Durability, Result, Seq, Session, Store, StoreOptions, Submission, limits,
+};
 
 use crate::support::options;
 
@@ -232,7 +234,8 @@ impl Host {
             self.note(Change::Append { id: id.clone(), lines: lines.clone() });
         }
         let drafts: Vec<_> = texts.iter().map(|lines| drafts(lines)).collect();
-        let batches: Vec<_> = sessions.iter().zip(&drafts).map(|(s, d)| (s, &d[..])).collect();
+        let batch = |(session, drafts)| Submission { session, drafts, expected: None };
+        let batches: Vec<_> = sessions.iter().zip(drafts.iter().map(Vec::as_slice)).map(batch).collect();
         let submitted = self.store.submit(&batches, Durability::Synced);
         let submitted = submitted.into_iter().collect::<Result<Vec<_>>>()?;
         submitted.iter().try_for_each(|appended| appended.wait())?;

@@ -3,6 +3,7 @@
 mod concurrent;
 mod containers;
 mod crash;
+mod damage;
 mod doors;
 mod faults;
 mod history;

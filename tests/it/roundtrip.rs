@@ -140,7 +140,7 @@ fn a_log_that_changes_while_it_is_read_again_adds_nothing() {
         fs::write(&path, &short).unwrap();
         import_all(&store, &path);
         fs::write(&path, &long).unwrap();
-        let plan = importer.plan(&[path.clone()]);
+        let plan = importer.plan(std::slice::from_ref(&path));
         // Changed when it was read to its end for the first time.
         let change = |bytes| {
             if bytes == long.len() as u64 {

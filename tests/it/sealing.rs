@@ -1,14 +1,15 @@
 //! Sealing and compaction: the same answers from other bytes.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use sessionlog::event::SessionHeader;
-use sessionlog::storage::{MemoryStorage, Storage};
+use sessionlog::storage::fault::{CrashMode, Fault, FaultPlan, FaultStorage};
+use sessionlog::storage::{Access, MemoryStorage, Storage};
 use sessionlog::{AppendOptions, Draft, ErrorKind, Seq, Session, Store, VerifyOptions};
 
 use crate::support::{lines, open, options};
 
-fn small(storage: &MemoryStorage) -> Store {
+fn small<S: Storage + Clone + 'static>(storage: &S) -> Store {
     options().segment_bytes_max(64 << 10).open_storage(Arc::new(storage.clone())).unwrap()
 }
 
@@ -69,8 +70,19 @@ fn answer_text(store: &Store) -> String {
     all
 }
 
-fn names(storage: &MemoryStorage) -> Vec<String> {
+fn names(storage: &impl Storage) -> Vec<String> {
     storage.list().unwrap()
+}
+
+fn sealed_names(storage: &impl Storage) -> Vec<String> {
+    names(storage).into_iter().filter(|name| name.ends_with(".sealed")).collect()
+}
+
+/// What verify says is wrong: file and offset.
+fn findings(store: &Store) -> Vec<String> {
+    let options = VerifyOptions { deep: true, strict: false };
+    let report = store.verify(options, &mut |_, _| ()).unwrap();
+    report.findings.iter().map(|finding| format!("{finding:?}")).collect()
 }
 
 #[test]
@@ -177,4 +189,195 @@ fn a_store_without_its_raw_segments_opens_from_sealed_files_alone() {
     let store = open(Arc::new(storage));
     assert_eq!(store.session("s").unwrap().with_state(|state| state.last_time()).unwrap(), Some(1_000));
     assert_eq!(store.list().unwrap()[0].events, 12 * 24);
+}
+
+/// Several segments with two sessions, a fork, and a removed session in between.
+fn with_removed_session(storage: &FaultStorage) -> Store {
+    let store = small(storage);
+    let (a, gone, b) = (create(&store, "a"), create(&store, "gone"), create(&store, "b"));
+    fill(&a, 6, 1);
+    fill(&gone, 6, 2);
+    fill(&b, 6, 3);
+    fill(&store.fork("b", Some(Seq::new(47)), "c").unwrap(), 1, 4);
+    store.remove("gone").unwrap();
+    drop((a, gone, b, store));
+    // As headers read once they were stored.
+    let store = small(storage);
+    fill(&store.session("a").unwrap(), 6, 5);
+    store
+}
+
+#[test]
+fn a_crash_at_any_operation_of_sealing_loses_nothing_and_brings_nothing_back() {
+    type Work = fn(&Store);
+    let works: [Work; 3] = [
+        |store| store.maintain().unwrap(),
+        |store| assert!(store.compact().unwrap().segments > 0),
+        |store| {
+            store.maintain().unwrap();
+            store.remove("a").unwrap();
+            store.compact().unwrap();
+        },
+    ];
+    for (number, work) in works.into_iter().enumerate() {
+        let storage = FaultStorage::new(7);
+        let store = with_removed_session(&storage);
+        store.flush().unwrap();
+        let before = answers(&store);
+        let crashes = Arc::new(Mutex::new(Vec::new()));
+        let collected = Arc::clone(&crashes);
+        storage.on_change(move |point| {
+            let operation = point.operation();
+            for mode in CrashMode::ALL {
+                collected.lock().unwrap().push((operation, mode, point.crashed_copy(mode, operation)));
+            }
+        });
+        work(&store);
+        let after = answers(&store);
+        storage.on_change(|_| ());
+        let crashes = std::mem::take(&mut *crashes.lock().unwrap());
+        assert!(crashes.len() > 40);
+        for (operation, mode, disk) in crashes {
+            let case = format!("work {number}, operation {operation}, {mode:?}");
+            let reader = options().open_storage_read_only(Arc::new(disk.clone())).unwrap();
+            let found = answers(&reader);
+            assert!([before, after].contains(&found), "{case}: a reader");
+            let store = small(&disk);
+            assert_eq!(answers(&store), found, "{case}: a writer");
+            // What recovery found is durable, whatever it deleted.
+            let disk = disk.crash(CrashMode::DropUnsynced, 0);
+            let store = small(&disk);
+            assert_eq!(answers(&store), found, "{case}: after another crash");
+            store.maintain().unwrap();
+            store.compact().unwrap();
+            assert_eq!(answers(&store), found, "{case}: compacted");
+            assert_eq!(sealed_names(&disk).len(), 1, "{case}");
+            assert_eq!(store.session("gone").unwrap_err().kind(), ErrorKind::NotFound);
+        }
+    }
+}
+
+/// Works a store while its disk fails at every operation in turn; answers how often that was an error.
+fn fail_everywhere(image: &FaultStorage, check: &dyn Fn(&FaultStorage, Store, u128, &str)) -> u32 {
+    let mut errors = 0;
+    for after in 0.. {
+        let disk = image.crashed_copy(CrashMode::KeepUnsynced, 0);
+        let store = small(&disk);
+        let before = answers(&store);
+        let operation = disk.counters().operations + after;
+        disk.set_plan(FaultPlan::new().fail(operation, Fault::Io));
+        errors += u32::from(store.maintain().is_err());
+        if disk.counters().operations <= operation {
+            break;
+        }
+        check(&disk, store, before, &format!("operation {after}"));
+    }
+    errors
+}
+
+#[test]
+fn sealing_that_fails_at_any_operation_changes_nothing_and_can_be_tried_again() {
+    let storage = FaultStorage::new(7);
+    with_removed_session(&storage).close().unwrap();
+    let image = storage.crash(CrashMode::KeepUnsynced, 0);
+    let errors = fail_everywhere(&image, &|disk, store, before, case| {
+        assert_eq!(answers(&store), before, "{case}");
+        store.maintain().unwrap();
+        store.compact().unwrap();
+        assert_eq!(answers(&store), before, "{case}, tried again");
+        drop(store);
+        assert_eq!(answers(&small(disk)), before, "{case}, opened again");
+    });
+    assert!(errors > 10, "{errors}");
+    fail_everywhere(&image, &|disk, store, before, case| {
+        drop(store);
+        assert_eq!(answers(&small(disk)), before, "{case}, opened by the next process");
+        for seed in 0..8 {
+            let left = disk.crashed_copy(CrashMode::TornPages, seed);
+            assert_eq!(answers(&small(&left)), before, "{case}, and a crash");
+        }
+    });
+}
+
+/// Flips a byte of a file, `from_end` bytes before its end.
+fn damage(storage: &MemoryStorage, name: &str, from_end: u64) {
+    let file = storage.open(name, Access::Write).unwrap();
+    let offset = file.len().unwrap() - from_end;
+    let mut byte = [0];
+    file.read_at(&mut byte, offset).unwrap();
+    file.write_all_at(&[byte[0] ^ 1], offset).unwrap();
+}
+
+fn copy(from: &MemoryStorage, to: &MemoryStorage, names: &[String]) {
+    for name in names {
+        let source = from.open(name, Access::Read).unwrap();
+        let mut bytes = vec![0; usize::try_from(source.len().unwrap()).unwrap()];
+        source.read_at(&mut bytes, 0).unwrap();
+        to.create_new(name).unwrap().write_all_at(&bytes, 0).unwrap();
+    }
+}
+
+#[test]
+fn a_damaged_sealed_file_hides_no_other_file_and_its_segments_count_while_they_are_there() {
+    let storage = MemoryStorage::new();
+    let store = small(&storage);
+    fill(&create(&store, "s"), 12, 1);
+    store.close().unwrap();
+    let raw = MemoryStorage::new();
+    copy(&storage, &raw, &names(&storage));
+
+    let store = small(&storage);
+    let before = answers(&store);
+    store.maintain().unwrap();
+    let sealed = sealed_names(&storage);
+    fill(&create(&store, "later"), 12, 2);
+    store.close().unwrap();
+    for from_end in [8, 64] {
+        // All that it supersedes is there: nothing is lost, and it is sealed anew under another name.
+        let both = MemoryStorage::new();
+        copy(&raw, &both, &names(&raw));
+        copy(&storage, &both, &sealed);
+        damage(&both, &sealed[0], from_end);
+        assert_eq!(answers(&options().open_storage_read_only(Arc::new(both.clone())).unwrap()), before);
+        let store = small(&both);
+        assert_eq!(answers(&store), before);
+        store.compact().unwrap();
+        drop(store);
+        let store = small(&both);
+        assert_eq!((answers(&store), findings(&store)), (before, vec![]));
+        assert!(!names(&both).contains(&sealed[0]), "superseded and deleted");
+    }
+    // It alone is there: its events are lost, and nothing else.
+    damage(&storage, &sealed[0], 8);
+    for _ in 0..2 {
+        let reader = options().open_storage_read_only(Arc::new(storage.clone())).unwrap();
+        let store = small(&storage);
+        for view in [&reader, &store] {
+            let listed: Vec<_> = view.list().unwrap().into_iter().map(|info| info.header.id).collect();
+            assert_eq!(listed, ["later"]);
+            assert_eq!(lines(&view.session("later").unwrap()).len(), 12 * 24);
+            let found = findings(view);
+            assert!(found.iter().any(|finding| finding.contains(&sealed[0])), "{found:?}");
+        }
+        store.maintain().unwrap();
+        store.compact().unwrap();
+        assert!(names(&storage).contains(&sealed[0]), "damage stays for whoever can repair it");
+    }
+    damage(&storage, &sealed[0], 8);
+    let store = small(&storage);
+    assert_eq!(store.list().unwrap().len(), 2, "once it is repaired all is there");
+    assert_eq!(lines(&store.session("s").unwrap()).len(), 12 * 24);
+}
+
+#[test]
+fn a_closed_store_is_not_sealed_any_more() {
+    let storage = MemoryStorage::new();
+    let store = small(&storage);
+    fill(&create(&store, "s"), 12, 1);
+    let handle = store.clone();
+    store.close().unwrap();
+    let before = names(&storage);
+    assert_eq!(handle.compact().unwrap_err().kind(), ErrorKind::Closed);
+    assert_eq!(handle.maintain().unwrap_err().kind(), ErrorKind::Closed);
+    assert_eq!(names(&storage), before);
 }

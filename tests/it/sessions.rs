@@ -2,9 +2,12 @@
 
 use std::sync::Arc;
 
-use sessionlog::event::SessionHeader;
+use sessionlog::event::{Admitted, SessionHeader, SessionState};
+use sessionlog::projection::Projection;
 use sessionlog::storage::MemoryStorage;
-use sessionlog::{AppendOptions, Cancel, Draft, Durability, ErrorKind, Seq, SessionCondition, Store};
+use sessionlog::{
+    AppendOptions, Cancel, Draft, Durability, ErrorKind, Seq, SessionCondition, Store, Submission,
+};
 
 use crate::support::{lines, memory_store, open, options};
 
@@ -360,4 +363,98 @@ fn a_reader_follows_a_writer_and_writes_nothing() {
     assert_eq!(reader.list().unwrap().len(), 2);
     assert_eq!(seen.append(&[user(2)], AppendOptions::default()).unwrap_err().kind(), ErrorKind::Invalid);
     assert_eq!(options().open_storage(Arc::new(storage)).unwrap_err().kind(), ErrorKind::Locked);
+}
+
+#[test]
+fn a_fork_without_events_of_its_own_keeps_its_last_time() {
+    let storage = MemoryStorage::new();
+    let listed = |store: &Store| {
+        let all = store.list().unwrap();
+        all.into_iter().find(|info| info.header.id == "child").unwrap()
+    };
+    let before = {
+        let store = store(&storage);
+        let seed = [user(0).at_time(77), Draft::new("session/end-seed", "{}").at_time(99)];
+        store.seed_session(header("parent"), &seed).unwrap();
+        store.fork("parent", None, "child").unwrap();
+        listed(&store)
+    };
+    assert_eq!(before.last_time, Some(99));
+    let after = listed(&store(&storage));
+    assert_eq!((after.last_time, after.bytes, after.revision), (Some(99), before.bytes, before.revision));
+}
+
+#[test]
+fn no_fork_begins_where_there_is_no_event() {
+    let store = memory_store();
+    store.seed_session(header("parent"), &[user(0)]).unwrap();
+    for at in [2, u64::MAX - 1, u64::MAX] {
+        let refused = store.fork("parent", Some(Seq::new(at)), "child").unwrap_err();
+        assert_eq!((refused.kind(), refused.seq()), (ErrorKind::Invalid, Some(Seq::new(at))));
+    }
+}
+
+#[test]
+fn submitted_batches_state_what_they_expect_and_stand_for_themselves() {
+    let store = memory_store();
+    let (a, b) = (store.create_session(header("a")).unwrap(), store.create_session(header("b")).unwrap());
+    let drafts = [user(0)];
+    let at = |session, seq| Submission { session, drafts: &drafts, expected: Some(Seq::new(seq)) };
+    let outcomes = store.submit(&[at(&a, 0), at(&b, 1), at(&a, 0)], Durability::Synced);
+    let [stored, refused, again] = <[_; 3]>::try_from(outcomes).unwrap();
+    stored.unwrap().wait().unwrap();
+    assert_eq!(refused.unwrap_err().kind(), ErrorKind::Conflict);
+    assert!(again.unwrap().already_stored);
+    assert_eq!((a.next_seq().unwrap(), b.next_seq().unwrap()), (Seq::new(1), Seq::new(0)));
+}
+
+#[test]
+fn a_host_feeds_its_own_projection_with_what_is_stored() {
+    struct Turns(Vec<Seq>);
+    impl Projection for Turns {
+        fn apply(&mut self, event: &Admitted<'_>) {
+            if event.event().type_name == "turn/start" {
+                self.0.push(event.event().seq);
+            }
+        }
+    }
+    let store = memory_store();
+    let session = store.create_session(header("s")).unwrap();
+    let turn = |n: u64| {
+        let start = Draft::new("turn/start", format!(r#"{{"turn":{n}}}"#));
+        [start, Draft::new("turn/end", format!(r#"{{"turn":{n},"reason":{{"kind":"completed"}}}}"#))]
+    };
+    session.append(&turn(1), AppendOptions::default()).unwrap().wait().unwrap();
+    session.append(&turn(2), AppendOptions::default()).unwrap().wait().unwrap();
+    let mut turns = Turns(Vec::new());
+    session.project(&mut turns).unwrap();
+    assert_eq!(turns.0, [Seq::new(0), Seq::new(2)]);
+}
+
+#[test]
+fn a_closed_store_is_read_and_not_written_to() {
+    let store = memory_store();
+    let session = store.create_session(header("s")).unwrap();
+    session.append(&[user(0)], AppendOptions::default()).unwrap().wait().unwrap();
+    assert_eq!(session.surface().unwrap().len(), 1);
+    store.clone().close().unwrap();
+    let refused = [
+        store.create_session(header("t")).map(|_| ()),
+        session.append(&[user(1)], AppendOptions::default()).map(|_| ()),
+        store.remove("s"),
+        store.register_type("acme/x"),
+        store.flush(),
+        store.maintain(),
+        store.compact().map(|_| ()),
+    ];
+    for refused in refused {
+        assert_eq!(refused.unwrap_err().kind(), ErrorKind::Closed);
+    }
+    assert_eq!(store.list().unwrap().len(), 1);
+    assert_eq!(
+        session.with_state(|state| state.next_seq()).unwrap(),
+        Seq::new(1),
+        "no event that was refused"
+    );
+    assert_eq!(session.surface().unwrap(), [Seq::new(0)]);
 }

@@ -276,14 +276,38 @@ fn container_end(bytes: &[u8], mut at: usize) -> usize {
 
 fn string_end(bytes: &[u8], start: usize) -> usize {
     let mut at = start + 1;
-    while let Some(found) = bytes.get(at..).and_then(|rest| memchr::memchr2(b'"', b'\\', rest)) {
-        at += found;
-        if bytes[at] == b'"' {
-            return at + 1;
+    loop {
+        at = special_from(bytes, at);
+        match bytes.get(at) {
+            Some(b'"') => return at + 1,
+            Some(_) => at += 2,
+            None => return bytes.len(),
         }
-        at += 2;
     }
-    bytes.len()
+}
+
+/// Where the next quote or backslash stands. Most strings are too short to pay for a call, so the first bytes are looked
+/// at eight at a time.
+fn special_from(bytes: &[u8], start: usize) -> usize {
+    const ONES: u64 = u64::MAX / 255;
+    const HIGH: u64 = ONES * 0x80;
+    let mut at = start;
+    while let Some(chunk) = bytes.get(at..at + 8).filter(|_| at < start + 64) {
+        let mut word = [0; 8];
+        word.copy_from_slice(chunk);
+        let x = u64::from_le_bytes(word);
+        let zero_byte = |x: u64| x.wrapping_sub(ONES) & !x & HIGH;
+        // The lowest marked byte is exact; borrows can only mark bytes above it.
+        let hit = zero_byte(x ^ (ONES * u64::from(b'"'))) | zero_byte(x ^ (ONES * u64::from(b'\\')));
+        if hit != 0 {
+            return at + hit.trailing_zeros() as usize / 8;
+        }
+        at += 8;
+    }
+    bytes
+        .get(at..)
+        .and_then(|rest| memchr::memchr2(b'"', b'\\', rest))
+        .map_or(bytes.len(), |found| at + found)
 }
 
 fn literal_is(literal: &str, expected: &str) -> bool {

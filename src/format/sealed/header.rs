@@ -72,7 +72,7 @@ impl SealedHeader {
 
 /// Which segments a sealed file covers, and its generation: what its name says.
 // Format: section 3.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SealedName {
     /// First segment covered.
     pub first: SegmentId,
@@ -97,6 +97,12 @@ impl SealedName {
         let id = |digits: &str| u64::from_str_radix(digits, 16).ok().map(SegmentId::new);
         let name = Self { first: id(first)?, last: id(last)?, generation: generation.parse().ok()? };
         (name.is_sound() && name.file_name() == file_name).then_some(name)
+    }
+
+    /// Whether the file stands for `segment`.
+    #[must_use]
+    pub fn covers(&self, segment: SegmentId) -> bool {
+        (self.first..=self.last).contains(&segment)
     }
 
     /// Whether this file makes the other one superfluous: it covers all of it, and more or anew.

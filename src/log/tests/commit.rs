@@ -260,6 +260,36 @@ fn a_failed_sync_fails_the_group_and_closes_the_log() {
     assert_eq!(open(&storage).1.tags(), [0, 1, 2]);
 }
 
+#[test]
+fn a_panic_while_committing_closes_the_log_and_leaves_nobody_waiting() {
+    for background in [false, true] {
+        let storage = TestStorage::new();
+        let options = LogOptions { background, ..options() };
+        let log = Log::open(dyn_storage(&storage), options, &mut Seen::default()).unwrap();
+        append(&log, 0..1, Synced);
+        storage.panic_after(0);
+        let waiting: Vec<_> = (1..4).map(|tag| log.enqueue(batch(tag..tag + 1), Synced)).collect();
+        let outcomes: Vec<_> = thread::scope(|scope| {
+            let threads: Vec<_> = waiting
+                .iter()
+                .map(|completion| {
+                    scope.spawn(
+                        move || if background { block_on(completion.clone()) } else { completion.wait() },
+                    )
+                })
+                .collect();
+            threads.into_iter().map(thread::ScopedJoinHandle::join).collect()
+        });
+        let closed = outcomes
+            .iter()
+            .flatten()
+            .filter(|outcome| outcome.as_ref().is_err_and(|error| error.kind() == ErrorKind::Closed));
+        assert_eq!(closed.count(), if background { 3 } else { 2 }, "the others hear of it");
+        assert_eq!(log.flush().unwrap_err().kind(), ErrorKind::Closed);
+        assert_eq!(log.close().unwrap_err().kind(), ErrorKind::Closed);
+    }
+}
+
 struct Unpark(Thread);
 
 impl Wake for Unpark {

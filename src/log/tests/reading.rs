@@ -95,12 +95,16 @@ fn missing_foreign_and_temporary_files_are_told_apart() {
     }
     log.close().unwrap();
     let storage = storage.after_kill();
-    storage.put("notes.txt", b"mine".to_vec());
-    storage.put("0000000000000009.log.tmp", b"half".to_vec());
+    let theirs = ["9.log.tmp", "draft.tmp", "notes.txt"];
+    theirs.iter().for_each(|name| storage.put(name, b"mine".to_vec()));
+    let ours = ["0000000000000009.log.tmp", "0000000000000001-0000000000000002.1.sealed.tmp", "spare.tmp"];
+    ours.iter().for_each(|name| storage.put(name, b"half".to_vec()));
     let (log, seen) = open(&storage);
-    assert_eq!(seen.foreign, ["notes.txt"]);
-    assert!(!storage.names().contains(&"0000000000000009.log.tmp".to_owned()));
+    assert_eq!(seen.foreign, theirs);
+    assert!(ours.iter().all(|name| !storage.names().contains(&(*name).to_owned())));
     drop(log);
+    assert_eq!(read(&storage).foreign, theirs);
+    assert!(theirs.iter().all(|name| storage.bytes(name) == b"mine"));
     storage.remove(&name(2)).unwrap();
     let error = open_error(&storage, options());
     assert_eq!(error.kind(), ErrorKind::Corrupt);
@@ -115,6 +119,33 @@ fn missing_foreign_and_temporary_files_are_told_apart() {
     assert_eq!(error.kind(), ErrorKind::Corrupt);
     storage.put(&name(2), storage.bytes(&name(1)));
     assert_eq!(open_error(&storage, options()).kind(), ErrorKind::Corrupt);
+}
+
+#[test]
+fn a_directory_without_a_store_is_left_as_it_is() {
+    let storage = TestStorage::new();
+    let theirs = ["0000000000000009.log.tmp", "draft.tmp", "spare.tmp"];
+    theirs.iter().for_each(|name| storage.put(name, b"mine".to_vec()));
+    let error = open_error(&storage, LogOptions { create: None, ..options() });
+    assert_eq!(error.kind(), ErrorKind::NotFound);
+    assert_eq!(storage.names(), theirs);
+    storage.put("0000000000000001.log.tmp", b"of a creation that was cut short".to_vec());
+    open(&storage).0.close().unwrap();
+    assert!(theirs.iter().all(|name| storage.bytes(name) == b"mine"));
+}
+
+#[test]
+fn a_listing_that_mixes_two_moments_is_done_again() {
+    let storage = TestStorage::new();
+    let (log, _) = open(&storage);
+    for tag in 0..3000 {
+        append(&log, tag..tag + 1, Buffered);
+    }
+    for stale in [name(1), name(2), "0000000000000001-0000000000000003.1.sealed".to_owned()] {
+        storage.list_stale(&stale);
+        assert_eq!(read(&storage).tags(), (0..3000).collect::<Vec<_>>());
+        log.flush().unwrap();
+    }
 }
 
 #[test]

@@ -34,6 +34,7 @@ use std::fmt;
 use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A simulated disk. Clones share it.
 ///
@@ -122,7 +123,8 @@ impl FaultStorage {
     }
 
     fn file(&self, id: FileId, access: Access) -> Arc<dyn StorageFile> {
-        Arc::new(FaultFile { storage: self.clone(), id, access })
+        let told = AtomicU64::new(self.state.lock().model.failed_syncs(id));
+        Arc::new(FaultFile { storage: self.clone(), id, access, told })
     }
 }
 
@@ -222,8 +224,9 @@ impl FaultPlan {
 /// [`sync_data`](StorageFile::sync_data).
 ///
 /// A failed sync of a file is the trap that it is on a real system: some of the dirty pages reached the
-/// disk, the others are forgotten, and the next sync succeeds without them. Until a crash, reads see either
-/// the forgotten bytes or what is on the disk; the storage's seed decides.
+/// disk, the others are forgotten, and the next sync through the same handle succeeds without them. As on
+/// Linux, each other handle that was open by then reports the error at its next sync, once. Until a crash,
+/// reads see either the forgotten bytes or what is on the disk; the storage's seed decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     /// The device reports an error (`EIO`).
@@ -345,6 +348,8 @@ struct FaultFile {
     storage: FaultStorage,
     id: FileId,
     access: Access,
+    /// How many failed syncs of the file this handle has reported, or is too young to report.
+    told: AtomicU64,
 }
 
 impl FaultFile {
@@ -377,9 +382,12 @@ impl StorageFile for FaultFile {
 
     fn sync_data(&self) -> io::Result<()> {
         self.change(|state, fault| {
-            if let Some(fault) = fault {
+            if fault.is_some() {
                 state.model.fail_sync(self.id, &mut state.random);
-                return Err(fault.error());
+            }
+            let failed = state.model.failed_syncs(self.id);
+            if self.told.swap(failed, Ordering::Relaxed) < failed {
+                return Err(fault.unwrap_or(Fault::Io).error());
             }
             state.counters.file_syncs += 1;
             if !state.plan.lying_sync {

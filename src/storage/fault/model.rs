@@ -66,9 +66,15 @@ impl Model {
         self.files[id].settle(&mut Draw::certain(true));
     }
 
+    /// How many syncs of a file failed.
+    pub(super) fn failed_syncs(&self, id: FileId) -> u64 {
+        self.files[id].failed_syncs
+    }
+
     /// Some pages reach the disk, the others are clean and forgotten.
     pub(super) fn fail_sync(&mut self, id: FileId, random: &mut Random) {
         let file = &mut self.files[id];
+        file.failed_syncs += 1;
         file.settle(&mut Draw::new(CrashMode::TornPages, random.next()));
         if random.next().is_multiple_of(2) {
             file.cached = file.durable.clone();
@@ -97,7 +103,7 @@ impl Model {
             let contents = self.files[*id].survivor(&mut draw);
             let named = left.durable_directory.create(name, left.files.len());
             debug_assert!(named.is_ok(), "{name} is in a directory, so it is a name");
-            left.files.push(File { cached: contents.clone(), durable: contents, unsynced: Vec::new() });
+            left.files.push(File { cached: contents.clone(), durable: contents, ..File::default() });
         }
         left.directory = left.durable_directory.clone();
         left
@@ -135,6 +141,7 @@ struct File {
     cached: Contents,
     durable: Contents,
     unsynced: Vec<FileChange>,
+    failed_syncs: u64,
 }
 
 #[derive(Debug)]

@@ -221,6 +221,22 @@ fn a_failed_sync_forgets_dirty_pages() {
     assert!(kept > 0 && lost > 50 && lost_unseen > 10 && lost_unseen < lost);
 }
 
+/// Each handle is told once; one that was opened later is not.
+#[test]
+fn a_failed_sync_is_reported_once_by_each_open_handle() {
+    let storage = FaultStorage::new(1);
+    let one = storage.create_new("a").expect("create");
+    let other = storage.open("a", Access::Write).expect("open");
+    one.write_all_at(b"bytes", 0).expect("write");
+    storage.set_plan(FaultPlan::new().fail(storage.counters().operations, Fault::Io));
+    one.sync_data().expect_err("planned");
+    let late = storage.open("a", Access::Write).expect("open");
+    other.sync_data().expect_err("told as well");
+    for told in [one, other, late] {
+        told.sync_data().expect("told already");
+    }
+}
+
 #[test]
 fn a_sync_of_the_directory_that_fails_makes_no_name_durable() {
     let storage = FaultStorage::new(0);
