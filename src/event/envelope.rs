@@ -1,7 +1,7 @@
 //! From the JSON text of a record to a [`Candidate`]: the keys of the envelope and their types (spec sections 2.1 and 21).
 //!
-//! Judges nothing that needs the session or the type of the event; that is the gate's part. The text is walked in
-//! place and the payload stays a slice of it.
+//! Judges nothing that needs the session, nor of the type more than whether it joins the surface; that is the gate's part.
+//! The text is walked in place and the payload stays a slice of it.
 
 use std::borrow::Cow;
 
@@ -11,6 +11,7 @@ use super::model::{Candidate, Provenance, SurfaceOp};
 use super::payload::Payload;
 use super::surface_rules::too_many_sources;
 use super::verdict::{Refusal, RefusalKind};
+use super::vocabulary::is_surface_type;
 use crate::ids::Seq;
 use crate::limits::SOURCES_PER_EVENT_MAX;
 
@@ -20,8 +21,8 @@ use crate::limits::SOURCES_PER_EVENT_MAX;
 ///
 /// # Errors
 ///
-/// A legacy kind for a malformed record of one (the gate refuses whole ones); `not-an-event` for JSON that is no object, `envelope`, `surface-op-shape`, `provenance`
-/// and `range-provenance`. [`Refusal::seq`] is set where the record has a usable seq.
+/// A legacy kind for a malformed record of one (the gate refuses whole ones); `not-an-event` for JSON that is no object,
+/// `envelope`; of an event that joins the surface `surface-op-shape`, `provenance` and `range-provenance`. [`Refusal::seq`] is set where the record has a usable seq.
 pub fn parse_record<'a>(text: &'a str, scan: &Scan) -> Result<Candidate<'a>, Refusal> {
     parse(text, scan, None)
 }
@@ -116,15 +117,18 @@ fn candidate(envelope: Envelope<'_>, time_default: Option<i64>) -> Result<Candid
     if envelope.ignorable.is_some_and(|mark| !mark.is_true()) {
         return Err(fault("envelope-ignorable", "ignorable must be true or absent"));
     }
-    Ok(Candidate {
-        type_name,
-        seq,
-        time,
-        data,
-        surface_op: envelope.surface_op.map(surface_op).transpose()?,
-        sources: envelope.sources.map(sources).transpose()?,
-        ignorable: envelope.ignorable.is_some(),
-    })
+    // Of an event that does not join the surface the gate refuses these members, whatever they say.
+    let joins = is_surface_type(&type_name) || type_name == "steering/message";
+    let (surface_op, sources) = match joins {
+        true => {
+            (envelope.surface_op.map(surface_op).transpose()?, envelope.sources.map(sources).transpose()?)
+        }
+        false => (
+            envelope.surface_op.map(|_| SurfaceOp::Append),
+            envelope.sources.map(|_| Provenance::List(Cow::Borrowed(&[]))),
+        ),
+    };
+    Ok(Candidate { type_name, seq, time, data, surface_op, sources, ignorable: envelope.ignorable.is_some() })
 }
 
 /// `type` is a string (spec section 20: anything else is an envelope fault). A lone surrogate in it belongs to no
@@ -234,6 +238,9 @@ mod tests {
 
     const EVENT: &str = r#"{"type":"todo/write","seq":3,"time":7,"data":{"todos":[]}}"#;
 
+    /// An event whose type joins the surface.
+    const MESSAGE: &str = r#"{"type":"user/message","seq":3,"time":7,"data":{}}"#;
+
     fn record(text: &str) -> Result<Candidate<'_>, Refusal> {
         parse_record(text, &scan(text).unwrap())
     }
@@ -295,7 +302,7 @@ mod tests {
             r#"{"op":"replace","start":1,"end":2,"x":3}"#,
             r#"{"op":"replace","startSeq":1,"endSeq":2}"#,
         ] {
-            let text = EVENT.replace(r#""time":7"#, &format!(r#""time":7,"surfaceOp":{op}"#));
+            let text = MESSAGE.replace(r#""time":7"#, &format!(r#""time":7,"surfaceOp":{op}"#));
             assert_eq!(verdict(&text), ("surface-op-shape", "surface-op-shape", Some(3)), "{op}");
             assert_eq!(record(&text).unwrap_err().message.contains("newer writer"), op.contains("startSeq"));
         }
@@ -303,8 +310,9 @@ mod tests {
 
     #[test]
     fn sources_are_seqs_or_later_ranges() {
-        let with =
-            |sources: &str| EVENT.replace(r#""time":7"#, &format!(r#""time":7,"sourceEventSeqs":{sources}"#));
+        let with = |sources: &str| {
+            MESSAGE.replace(r#""time":7"#, &format!(r#""time":7,"sourceEventSeqs":{sources}"#))
+        };
         for (sources, rule) in [
             ("null", "source-elements"),
             ("{}", "source-elements"),

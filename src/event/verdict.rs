@@ -206,6 +206,30 @@ words! {
 }
 
 impl RefusalKind {
+    /// What to do about a log that was refused for it; absent where messages of this kind say so themselves.
+    #[must_use]
+    pub const fn advice(self) -> Option<&'static str> {
+        use RefusalKind as K;
+        Some(match self {
+            K::Bom | K::InvalidUtf8 | K::DuplicateId | K::IdConflict | K::Busy => return None,
+            K::Empty | K::NoHeader | K::FrameMagic | K::FrameBlock | K::FrameChecksum | K::ZstdFirstFrame => {
+                "restore the file from a backup"
+            }
+            K::NewerFormat | K::OlderFormat => "use a release that reads this format",
+            K::LegacyHeaderDelta | K::LegacyFallbackReason | K::LegacyModeSet => {
+                "convert the log with a release that still reads it"
+            }
+            K::UnsupportedEvent => "allow the type if it is one of yours, or use a release that knows it",
+            K::SeqGap => "restore the missing events from a backup",
+            K::SeqFork => "keep one of the two branches in a copy",
+            K::NotSqlite | K::SqliteSchema | K::SqliteCorrupt | K::SqliteTruncated | K::OrphanEvents => {
+                "give a log in a format that is read"
+            }
+            K::Limit => "it is more than can be kept; shorten it in a copy",
+            _ => "mend it in a copy of the log",
+        })
+    }
+
     /// The family that the kind belongs to.
     #[must_use]
     pub const fn family(self) -> Family {

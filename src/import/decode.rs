@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 
 use crate::event::RefusalKind;
-use crate::event::json::{Fault, Member, Scan, Value, scan};
+use crate::event::json::{Fault, FaultKind, Member, Scan, Value, scan};
 use crate::ids::Seq;
 
 use super::judgement::word;
@@ -107,10 +107,19 @@ fn classify(bytes: &[u8], text: &str, fault: Fault, bad_utf8: Option<u64>) -> Un
     if bytes.iter().all(|b| matches!(b, b' ' | b'\t' | b'\r')) {
         return Unusable::new(RefusalKind::BlankRecord, "the line is blank");
     }
+    if text.starts_with('\u{FEFF}') {
+        let message = "a byte order mark (EF BB BF) stands before the record";
+        return Unusable::new(RefusalKind::CorruptRecord, message);
+    }
     if let Some(at) = whole_event_behind(text) {
-        let message = format!(
-            "the record is cut, and a whole one was appended to the same line at its byte {at}: what was cut is lost"
-        );
+        let message = match fault.kind {
+            FaultKind::Trailing if fault.offset == at => {
+                format!("two whole records stand on one line, the second from its byte {at} on")
+            }
+            _ => format!(
+                "the record is cut, and a whole one was appended to the same line at its byte {at}: what was cut is lost"
+            ),
+        };
         return Unusable::new(RefusalKind::GluedRecord, message);
     }
     let utf8 = bad_utf8.map(|at| format!(", and not UTF-8 at its byte {at}")).unwrap_or_default();
@@ -146,6 +155,10 @@ mod tests {
         assert_eq!(kind(b"{\"type\":\"x\",\"da"), Some(K::CorruptRecord));
         assert_eq!(kind(b"{\"a\":\"\xC3"), Some(K::CorruptRecord));
         assert_eq!(kind(b"{\"type\":\"x\",\"da{\"type\":\"y\",\"data\":{}}"), Some(K::GluedRecord));
+        assert_eq!(kind(b"\xEF\xBB\xBF{\"type\":\"y\"}"), Some(K::CorruptRecord));
+        let whole = decode(b"{\"type\":\"x\"} {\"type\":\"y\"}", false).err().expect("unusable");
+        assert_eq!(whole.kind, K::GluedRecord);
+        assert!(whole.message.starts_with("two whole records"), "{}", whole.message);
         assert_eq!(kind(b"{\"a\":[{\"type\":\"t\"}]"), Some(K::CorruptRecord));
     }
 

@@ -66,7 +66,9 @@ pub struct Judge<'o> {
     header: Option<SessionHeader>,
     session: Option<Session>,
     issue: Option<Issue>,
-    torn_frame: Option<u64>,
+    torn_frame: Option<TornFrame>,
+    /// The event that stood, or should have stood, in a record that is none, and the first one that is found behind it.
+    lost: Option<(Seq, Option<Seq>)>,
     refusal: Option<Refusal>,
     legacy: Option<Refusal>,
     /// End of the text taken so far.
@@ -83,6 +85,7 @@ impl<'o> Judge<'o> {
             session: None,
             issue: None,
             torn_frame: None,
+            lost: None,
             refusal: None,
             legacy: None,
             end_offset: 0,
@@ -115,8 +118,8 @@ impl<'o> Judge<'o> {
                 self.refuse(refusal);
                 Ok(())
             }
-            Item::TornFrame { offset } => {
-                self.torn_frame = Some(offset);
+            Item::TornFrame { offset, bytes } => {
+                self.torn_frame = Some(TornFrame { offset, bytes, begins: self.end_offset });
                 Ok(())
             }
         }
@@ -138,7 +141,7 @@ impl<'o> Judge<'o> {
             }
         }
         let repair = self.repair(&closers);
-        let refusal = self.legacy.or(self.refusal);
+        let refusal = self.legacy.or(self.refusal).map(|refusal| with_advice(refusal, self.lost));
         let session = self.session.unwrap_or_else(|| Session::new(""));
         let seed_length = self.header.as_ref().and_then(|h| h.seed_length);
         let has_parent = self.header.as_ref().is_some_and(|h| h.parent_session.is_some());
@@ -162,6 +165,7 @@ impl<'o> Judge<'o> {
         self.end_offset = record.offset + record.bytes.len() as u64 + u64::from(record.ended);
         if self.refusal.is_some() || self.legacy.is_some() {
             if let Ok(decoded) = decode(record.bytes, self.options.lossy_utf8) {
+                self.note_found(&decoded);
                 self.look_for_legacy(record, &decoded);
             }
         } else if self.session.is_none() {
@@ -201,6 +205,7 @@ impl<'o> Judge<'o> {
             Ok(header) => {
                 self.session = Some(Session::new(&header.id));
                 self.header = Some(header);
+                self.warn_of_repeated_key(record, &decoded, None);
             }
             Err(refusal) => self.refuse(place(refusal)),
         }
@@ -235,7 +240,10 @@ impl<'o> Judge<'o> {
         }
         match packed::expand(&decoded.text, &decoded.scan) {
             Ok(None) => self.event(record, &decoded, sink),
-            Ok(Some(rows)) => self.packed_row(record, &decoded, rows, sink),
+            Ok(Some(rows)) => {
+                self.warn_of_repeated_key(record, &decoded, Some(rows.next_seq()));
+                self.packed_row(record, &decoded, rows, sink)
+            }
             Err(refusal) => {
                 self.stream_fault(record, Some(&decoded), refusal, RepairKind::BadTail);
                 Ok(())
@@ -321,7 +329,12 @@ impl<'o> Judge<'o> {
         refusal: Refusal,
         repair: RepairKind,
     ) {
-        let refusal = refusal.at_line(record.line, record.offset);
+        let mut refusal = refusal.at_line(record.line, record.offset);
+        let expected = self.session.as_ref().map(|session| session.state.next_seq());
+        refusal.seq = refusal.seq.or(expected);
+        if decoded.is_none() {
+            self.lost = expected.map(|seq| (seq, None));
+        }
         if decoded.is_some_and(|d| self.look_for_legacy(record, d)) {
             return;
         }
@@ -337,6 +350,7 @@ impl<'o> Judge<'o> {
     /// A record behind the fault: cut, unless it shows that the fault lies in a committed part.
     fn behind_issue(&mut self, record: &Record<'_>) {
         let decoded = decode(record.bytes, self.options.lossy_utf8).ok();
+        decoded.iter().for_each(|decoded| self.note_found(decoded));
         if decoded.as_ref().is_some_and(|d| self.look_for_legacy(record, d)) {
             return;
         }
@@ -351,6 +365,25 @@ impl<'o> Judge<'o> {
             Some(issue) => issue.cut(record, decoded.as_ref()),
             None => {}
         }
+    }
+
+    /// Notes the first event behind a record that is none: it tells what was lost.
+    fn note_found(&mut self, decoded: &Decoded<'_>) {
+        if let Some((lost, found @ None)) = &mut self.lost {
+            let seq = decoded.seq_member("seq").or_else(|| decoded.seq_member("seq0"));
+            *found = seq.filter(|seq| *seq >= *lost);
+        }
+    }
+
+    fn warn_of_repeated_key(&mut self, record: &Record<'_>, decoded: &Decoded<'_>, seq: Option<Seq>) {
+        let (Some(session), Some(at)) = (&mut self.session, decoded.scan.notes.duplicate_key) else { return };
+        let kind = WarningKind::DuplicateKey;
+        session.anomalies.warnings_mut().add(kind, || {
+            let offset = record.offset + u64::from(at);
+            let message =
+                format!("a key stands twice in its object, again at offset {offset}; the last one counts");
+            Warning { kind, line: Some(record.line), seq, message }
+        });
     }
 
     /// Notes a legacy record; of several kinds the first in the order of spec section 6.1 is reported.
@@ -398,23 +431,56 @@ impl<'o> Judge<'o> {
     }
 
     fn repair(&mut self, closers: &[Event<'_>]) -> Option<Repair> {
-        let torn_frame = self.torn_frame;
+        let torn_frame = self.torn_frame.take();
         if let Some(issue) = self.issue.take() {
             let mut repair = issue.into_repair(self.end_offset);
-            if torn_frame.is_some() {
+            if let Some(frame) = torn_frame {
                 repair.kind = RepairKind::TornFrame;
+                repair.frame_offset = Some(frame.offset);
             }
             return Some(repair);
         }
-        if let Some(offset) = torn_frame {
-            let message = "the last zstd frame is cut; all records that it still yields are kept";
-            return Some(Repair::lossless(RepairKind::TornFrame, Some(offset), message));
+        if let Some(frame) = torn_frame {
+            let yields = self.end_offset > frame.begins;
+            let message = match yields {
+                true => "the last zstd frame is cut; all records that it still yields are kept",
+                false => "the last zstd frame is cut and yields nothing; the records in it are lost",
+            };
+            let mut repair = Repair::lossless(RepairKind::TornFrame, message);
+            repair.frame_offset = Some(frame.offset);
+            repair.bytes_cut = if yields { 0 } else { frame.bytes };
+            return Some(repair);
         }
         (!closers.is_empty()).then(|| {
             let message = format!("the last turn was interrupted: {} events close it", closers.len());
-            Repair::lossless(RepairKind::InterruptedTurn, None, message)
+            Repair::lossless(RepairKind::InterruptedTurn, message)
         })
     }
+}
+
+/// The last zstd frame, which is cut.
+#[derive(Debug)]
+struct TornFrame {
+    offset: u64,
+    bytes: u64,
+    /// Where its text begins in that of the log.
+    begins: u64,
+}
+
+/// The refusal, its message ending with what is lost and what to do next.
+fn with_advice(mut refusal: Refusal, lost: Option<(Seq, Option<Seq>)>) -> Refusal {
+    if let Some((from, Some(next))) = lost.filter(|(from, _)| refusal.seq == Some(*from)) {
+        refusal.message += &match next.get() - from.get() {
+            0 => "; no event is lost by it".to_owned(),
+            1 => format!("; the event of seq {from} is lost"),
+            _ => format!("; the events of seq {from} to {} are lost", next.get() - 1),
+        };
+    }
+    if let Some(advice) = refusal.kind.advice() {
+        refusal.message += "; ";
+        refusal.message += advice;
+    }
+    refusal
 }
 
 fn legacy_rank(kind: RefusalKind) -> Option<u8> {

@@ -83,12 +83,13 @@ pub struct Repair {
     pub kind: RepairKind,
     /// Line of the first record that is cut, from 1.
     pub line: Option<u64>,
-    /// Byte offset from which on the (decompressed) text is cut; of a torn frame without a cut record, the
-    /// offset of the frame in the file.
+    /// Byte offset from which on the (decompressed) text is cut; absent where no text is.
     pub offset: Option<u64>,
+    /// Byte offset in the file of the zstd frame that is cut.
+    pub frame_offset: Option<u64>,
     /// What happened and what is lost, for people.
     pub message: String,
-    /// Bytes of (decompressed) text cut.
+    /// Bytes of (decompressed) text cut; of a torn frame that yields no text, what the file has of it.
     pub bytes_cut: u64,
     /// The first of the records cut.
     pub cut: Vec<CutRecord>,
@@ -98,9 +99,18 @@ pub struct Repair {
 
 impl Repair {
     /// A repair that cuts nothing.
-    pub(super) fn lossless(kind: RepairKind, offset: Option<u64>, message: impl Into<String>) -> Self {
+    pub(super) fn lossless(kind: RepairKind, message: impl Into<String>) -> Self {
         let message = message.into();
-        Self { kind, line: None, offset, message, bytes_cut: 0, cut: Vec::new(), cut_total: 0 }
+        Self {
+            kind,
+            line: None,
+            offset: None,
+            frame_offset: None,
+            message,
+            bytes_cut: 0,
+            cut: Vec::new(),
+            cut_total: 0,
+        }
     }
 
     /// Counts one more record as cut, and lists it while the list is short.

@@ -50,6 +50,8 @@ pub enum Item<'a> {
     TornFrame {
         /// Byte offset of the frame in the file.
         offset: u64,
+        /// What the file has of it, in bytes.
+        bytes: u64,
     },
 }
 

@@ -140,7 +140,7 @@ impl<R: Read + Seek> ZstdFrames<R> {
             );
             self.announce(refusal, frame.start);
         } else if frame.torn {
-            self.announced = Some(Item::TornFrame { offset: frame.start });
+            self.announced = Some(Item::TornFrame { offset: frame.start, bytes: frame.end - frame.start });
         }
         if first.last {
             self.splitter.push(&self.piece[..first.bytes]);

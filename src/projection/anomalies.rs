@@ -96,7 +96,7 @@ impl Anomalies {
         }
         let seed = seed_length.unwrap_or_default();
         let mut of_header = |kind, message: String| {
-            self.warnings.add(kind, || Warning { kind, line: None, seq: None, message });
+            self.warnings.add(kind, || Warning { kind, line: Some(1), seq: None, message });
         };
         if seed > events {
             let message = format!("the header's seedLength {seed} exceeds the {events} events of the log");

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use crate::event::json::{Value, equal};
 use crate::event::{Event, SurfaceOp};
+use crate::ids::Seq;
 
 /// Checks events in order. After a broken invariant it goes on with what the event says.
 #[derive(Debug, Clone, Default)]
@@ -16,6 +17,8 @@ pub struct Invariants {
     /// Calls of the open step by canonical id: how many wait for a result.
     unanswered: BTreeMap<Vec<u8>, u64>,
     bracket: Option<Bracket>,
+    /// Turn boundaries inside the open bracket: broken, unless the session was seeded with a compaction that never ends.
+    boundaries: Vec<Seq>,
 }
 
 /// An open compaction.
@@ -28,8 +31,31 @@ struct Bracket {
 }
 
 impl Invariants {
-    /// Takes in the next event; says which invariant it breaks, if one.
-    pub fn check(&mut self, event: &Event<'_>) -> Option<String> {
+    /// Takes in the next event and reports which invariants it breaks, or by now is seen to have broken.
+    pub fn check(&mut self, event: &Event<'_>, report: &mut dyn FnMut(Seq, String)) {
+        match &*event.type_name {
+            "turn/start" | "turn/end" if self.bracket.is_some() => self.boundaries.push(event.seq),
+            "compaction/end" => self.report_boundaries(report),
+            "session/end-seed" => self.boundaries.clear(),
+            _ => {}
+        }
+        if let Some(broken) = self.take(event) {
+            report(event.seq, broken);
+        }
+    }
+
+    /// Reports what only the end of the log shows.
+    pub fn finish(mut self, report: &mut dyn FnMut(Seq, String)) {
+        self.report_boundaries(report);
+    }
+
+    fn report_boundaries(&mut self, report: &mut dyn FnMut(Seq, String)) {
+        for seq in self.boundaries.drain(..) {
+            report(seq, "a turn starts or ends inside an open compaction".to_owned());
+        }
+    }
+
+    fn take(&mut self, event: &Event<'_>) -> Option<String> {
         let data = event.value();
         match &*event.type_name {
             "turn/start" => self.turn_start(data),
@@ -54,9 +80,7 @@ impl Invariants {
 
     fn turn_start(&mut self, data: Value<'_>) -> Option<String> {
         let turn = integer(data, "turn");
-        let broken = if self.bracket.is_some() {
-            Some("turn/start inside an open compaction".to_owned())
-        } else if let Some(open) = self.open_turn {
+        let broken = if let Some(open) = self.open_turn {
             Some(format!("turn/start while turn {open} is open"))
         } else if turn != Some(self.last_turn + 1) {
             Some(format!("turn/start does not carry the next turn, {}", self.last_turn + 1))
@@ -71,9 +95,7 @@ impl Invariants {
     }
 
     fn turn_end(&mut self, data: Value<'_>) -> Option<String> {
-        let broken = if self.bracket.is_some() {
-            Some("turn/end inside an open compaction".to_owned())
-        } else if self.open_turn.is_none() || integer(data, "turn") != self.open_turn {
+        let broken = if self.open_turn.is_none() || integer(data, "turn") != self.open_turn {
             Some("turn/end does not name the open turn".to_owned())
         } else {
             self.open_step.map(|step| format!("turn/end while step {step} is open"))
@@ -123,7 +145,8 @@ impl Invariants {
         let waiting = id.and_then(|id| self.unanswered.get_mut(&id)).filter(|waiting| **waiting > 0);
         let answered = waiting.map(|waiting| *waiting -= 1).is_some();
         let code = data.get("error").and_then(|error| error.get("code"));
-        if !answered && !code.is_some_and(|code| code.is_str("TOOL_NOT_STARTED")) {
+        let refused = code.is_some_and(|code| code.is_str("TOOL_NOT_STARTED")) && is_error(data);
+        if !answered && !refused {
             return Some("tool/result without an unanswered tool/call of that id in this step".to_owned());
         }
         self.in_step(data)
@@ -234,6 +257,13 @@ fn shadowed(data: Value<'_>) -> Option<String> {
     (!counted).then(|| "shadowedTokenCount is not a count".to_owned())
 }
 
+/// Whether the block of a `tool/result` is an error.
+fn is_error(data: Value<'_>) -> bool {
+    let content = data.get("message").and_then(|message| message.get("content"));
+    let block = content.and_then(|content| content.elements().next());
+    block.and_then(|block| block.get("isError")).is_some_and(|flag| flag.is_true())
+}
+
 fn integer(data: Value<'_>, key: &str) -> Option<i64> {
     data.get(key)?.safe_integer()
 }
@@ -251,7 +281,6 @@ mod tests {
     use std::borrow::Cow;
 
     use super::*;
-    use crate::ids::Seq;
 
     type Step = (&'static str, &'static str, Option<SurfaceOp>);
 
@@ -266,7 +295,11 @@ mod tests {
             sources: None,
             ignorable: false,
         };
-        (0..).zip(events).filter_map(|(seq, e)| Some((seq, invariants.check(&event(seq, *e))?))).collect()
+        let mut broken = Vec::new();
+        let mut report = |seq: Seq, what| broken.push((seq.get(), what));
+        (0..).zip(events).for_each(|(seq, e)| invariants.check(&event(seq, *e), &mut report));
+        invariants.finish(&mut report);
+        broken
     }
 
     const STEP: &str = r#"{"turn":1,"step":1}"#;
@@ -347,8 +380,8 @@ mod tests {
 
     #[test]
     fn a_call_is_answered_once_and_a_refused_one_needs_no_call() {
-        let unstarted =
-            r#"{"turn":1,"step":1,"message":{"source":{"callId":"x"}},"error":{"code":"TOOL_NOT_STARTED"}}"#;
+        let unstarted = r#"{"turn":1,"step":1,"message":{"source":{"callId":"x"},"content":[{"isError":true}]},"error":{"code":"TOOL_NOT_STARTED"}}"#;
+        let no_error = r#"{"turn":1,"step":1,"message":{"source":{"callId":"x"},"content":[{}]},"error":{"code":"TOOL_NOT_STARTED"}}"#;
         let append = Some(SurfaceOp::Append);
         let events = [
             ("turn/start", TURN, None),
@@ -357,7 +390,19 @@ mod tests {
             ("tool/call", CALL, None),
             ("tool/result", RESULT, append),
             ("tool/result", RESULT, append),
+            ("tool/result", no_error, append),
         ];
-        assert_eq!(broken(&events).iter().map(|(seq, _)| *seq).collect::<Vec<_>>(), [5]);
+        assert_eq!(broken(&events).iter().map(|(seq, _)| *seq).collect::<Vec<_>>(), [5, 6]);
+    }
+
+    #[test]
+    fn turns_inside_a_compaction_are_tolerated_only_in_a_seed_that_never_ends_it() {
+        let start = ("compaction/start", r#"{"compactionId":"k","turn":null}"#, None);
+        let end = ("compaction/end", r#"{"compactionId":"k","turn":null,"error":{}}"#, None);
+        let (turn_start, turn_end) = (("turn/start", TURN, None), ("turn/end", TURN, None));
+        let seqs = |events: &[Step]| broken(events).iter().map(|(seq, _)| *seq).collect::<Vec<_>>();
+        assert!(seqs(&[start, turn_start, turn_end, ("session/end-seed", "{}", None)]).is_empty());
+        assert_eq!(seqs(&[start, turn_start, turn_end, end, ("session/end-seed", "{}", None)]), [1, 2]);
+        assert_eq!(seqs(&[start, turn_start, turn_end]), [1, 2]);
     }
 }

@@ -255,20 +255,22 @@ impl Session {
         }
         if options.strict {
             let mut invariants = Invariants::default();
+            let mut report = |seq, broken| {
+                findings.push(Finding {
+                    path: self.store.file_path(""),
+                    offset: None,
+                    session: Some(self.id().to_owned()),
+                    seq: Some(seq),
+                    kind: "log-invariant",
+                    family: Family::Invalid,
+                    message: broken,
+                });
+            };
             self.for_each(Seq::new(0)..end, &mut |event| {
-                if let Some(broken) = invariants.check(&event) {
-                    findings.push(Finding {
-                        path: self.store.file_path(""),
-                        offset: None,
-                        session: Some(self.id().to_owned()),
-                        seq: Some(event.seq),
-                        kind: RefusalKind::EventShape.as_str(),
-                        family: Family::Invalid,
-                        message: broken,
-                    });
-                }
+                invariants.check(&event, &mut report);
                 Ok(())
             })?;
+            invariants.finish(&mut report);
         }
         Ok(())
     }

@@ -16,8 +16,8 @@ pub(super) struct Issue {
 impl Issue {
     /// A fault at a record; `kind` is the repair that cuts it.
     pub(super) fn new(refusal: Refusal, kind: RepairKind, record: &Record<'_>) -> Self {
-        let mut repair = Repair::lossless(kind, Some(record.offset), "");
-        repair.line = Some(record.line);
+        let mut repair = Repair::lossless(kind, "");
+        (repair.line, repair.offset) = (Some(record.line), Some(record.offset));
         Self { refusal, repair }
     }
 
@@ -72,9 +72,12 @@ pub(super) fn sequence_fault(
             (Refusal::new(RefusalKind::SeqFork, "seq", message).at_seq(seq), RepairKind::SeqForkTail)
         }
         None => {
-            let what = if type_name == "session" { "a second session header" } else { "no usable seq" };
+            let (kind, what) = match type_name {
+                "session" => (RefusalKind::NotAnEvent, "a second session header"),
+                _ => (RefusalKind::Envelope, "no usable seq"),
+            };
             let message = format!("expected seq {expected}, found {what}");
-            (Refusal::new(RefusalKind::Envelope, "envelope-seq", message), RepairKind::BadTail)
+            (Refusal::new(kind, "envelope-seq", message).at_seq(expected), RepairKind::BadTail)
         }
     }
 }

@@ -72,7 +72,7 @@ fn a_stream_fault_costs_an_open_tail_and_refuses_a_committed_part() {
         ("{\"type\":".into(), "bad-tail", "corrupt-record"),
         ("\0\0".into(), "nul-tail", "nul-padding"),
         (glued, "bad-tail", "glued-record"),
-        (HEADER.into(), "bad-tail", "envelope"),
+        (HEADER.into(), "bad-tail", "not-an-event"),
         (todo(1).replace(":1,", ":1.5,"), "bad-tail", "envelope"),
         (row.into(), "bad-tail", "packed-row"),
     ];
@@ -234,7 +234,7 @@ impl RecordSource for Frames {
         let Some((bytes, lenient)) = self.items.next() else { return Ok(None) };
         self.current = bytes;
         if self.current.is_empty() {
-            return Ok(Some(Item::TornFrame { offset: 99 }));
+            return Ok(Some(Item::TornFrame { offset: 99, bytes: 55 }));
         }
         self.line += 1;
         let (line, offset) = (self.line, self.line * 100);
@@ -247,7 +247,8 @@ fn judged_frames(strict: &[String], torn: &[String]) -> Judgement {
     items.extend(strict.iter().map(|r| (r.clone().into_bytes(), false)));
     if !torn.is_empty() {
         items.push((Vec::new(), true));
-        items.extend(torn.iter().map(|r| (r.clone().into_bytes(), true)));
+        let torn = torn.iter().filter(|r| !r.is_empty());
+        items.extend(torn.map(|r| (r.clone().into_bytes(), true)));
     }
     let mut frames = Frames { items: items.into_iter(), current: Vec::new(), line: 0 };
     judge(&mut frames, &JudgeOptions::default(), &mut |_| Ok(())).expect("judged")
@@ -259,9 +260,14 @@ fn whole_frames_allow_no_fault_and_a_torn_one_the_usual() {
     assert_eq!(word_of(&judged_frames(&[turn_start(0), todo(5)], &[])), "refuse seq-gap");
     let torn = judged_frames(&[turn_start(0)], &[turn_end(1)]);
     assert_eq!((word_of(&torn).as_str(), torn.closers.len()), ("repair torn-frame", 0));
+    let places = |torn: &Judgement| torn.repair.as_ref().map(|r| (r.frame_offset, r.offset, r.bytes_cut));
+    assert_eq!(places(&torn), Some((Some(99), None, 0)), "all that it yields is kept");
     let torn = judged_frames(&[turn_start(0)], &[todo(1), todo(5)]);
     assert_eq!((word_of(&torn).as_str(), torn.events()), ("repair torn-frame", Some(3)));
-    assert_eq!(torn.repair.expect("a repair").cut_total, 1);
+    assert_eq!(torn.repair.as_ref().expect("a repair").cut_total, 1);
+    assert_eq!(places(&torn), Some((Some(99), Some(400), todo(5).len() as u64 + 1)));
+    let torn = judged_frames(&[turn_start(0)], &[String::new()]);
+    assert_eq!(places(&torn), Some((Some(99), None, 55)), "it yields nothing");
     assert_eq!(word_of(&judged_frames(&[turn_start(0)], &[todo(5), turn_end(6)])), "refuse seq-gap");
 }
 
@@ -309,4 +315,35 @@ fn any_damaged_byte_gets_a_verdict() {
         let refused = judgement.refusal.is_some_and(|r| r.line.is_some());
         assert!(refused || judgement.state.is_some(), "byte {at}");
     }
+}
+
+#[test]
+fn a_refusal_names_the_events_that_are_lost_and_what_to_do() {
+    let cut = "{\"type\":".to_owned();
+    let cases = [
+        (vec![turn_start(0), cut.clone(), turn_end(4)], "; the events of seq 1 to 3 are lost; "),
+        (vec![turn_start(0), cut.clone(), turn_end(2)], "; the event of seq 1 is lost; "),
+        (vec![turn_start(0), String::new(), todo(1), turn_end(2)], "; no event is lost by it; "),
+    ];
+    for (records, says) in cases {
+        let refusal = judged(&log(&records)).refusal.expect("committed records follow");
+        assert_eq!((refusal.line, refusal.seq), (Some(3), Some(Seq::new(1))));
+        assert!(refusal.message.contains(says), "{}", refusal.message);
+        assert!(refusal.message.ends_with("; mend it in a copy of the log"), "{}", refusal.message);
+    }
+    let strict = judged_frames(&[turn_start(0), cut, todo(3)], &[]).refusal.expect("no frame is torn");
+    assert!(strict.message.contains("seq 1 to 2 are lost"), "{}", strict.message);
+}
+
+#[test]
+fn repeated_keys_are_told_of_headers_and_rows_too() {
+    let row = r#"{"type":"text-chunks","seq0":1,"time0":1,"time0":1,"data":{"turn":1,"step":1,"index":0,"dt":[0],"texts":["a","b"]}}"#;
+    let text = String::from_utf8(log(&[turn_start(0), row.into(), turn_end(3)])).expect("text");
+    let text = text.replacen("\"createdAt\":1", "\"createdAt\":0,\"createdAt\":1", 1);
+    let text = text.replace("\"time0\":1", "\"time0\":10");
+    let judgement = judged(text.as_bytes());
+    assert_eq!(word_of(&judgement), "accept", "{:?}", judgement.refusal);
+    let told: Vec<_> = judgement.warnings.listed().iter().map(|w| (w.kind, w.line, w.seq)).collect();
+    let kind = WarningKind::DuplicateKey;
+    assert_eq!(told, [(kind, Some(1), None), (kind, Some(3), Some(Seq::new(1)))]);
 }

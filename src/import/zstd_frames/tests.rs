@@ -28,7 +28,7 @@ fn drain(source: &mut dyn RecordSource) -> Vec<Seen> {
                 lenient: r.lenient,
             },
             Item::Fault(f) => Seen::Fault { kind: f.kind, offset: f.offset },
-            Item::TornFrame { offset } => Seen::Torn { offset },
+            Item::TornFrame { offset, .. } => Seen::Torn { offset },
         });
     }
     seen

@@ -202,6 +202,7 @@ impl Json for Repair {
             .field("kind", self.kind.as_str())
             .field("line", self.line)
             .field("offset", self.offset)
+            .field("frameOffset", self.frame_offset)
             .field("message", &self.message)
             .field("bytesCut", self.bytes_cut)
             .field("recordsCut", self.cut_total)
