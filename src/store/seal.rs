@@ -81,9 +81,14 @@ impl Store {
         }
         let sealed =
             entry.state.lock().row.runs.iter().find(|run| run.end() == seq).map(|run| run.at.clone());
-        match sealed {
-            Some(Place::Sealed(file, row)) => Summary::decode(&file.summary(&row)?),
-            _ => Ok(Session::new(self, Arc::clone(entry)).summary_at(seq)?.0),
+        let known = match sealed {
+            Some(Place::Sealed(file, row)) => file.summary(&row).and_then(|bytes| Summary::decode(&bytes)),
+            _ => Session::new(self, Arc::clone(entry)).summary_at(seq).map(|(summary, _)| summary),
+        };
+        match known {
+            // What damage took cannot be summed up; what is left goes on to be sealed.
+            Err(error) if error.kind() == ErrorKind::Corrupt => Ok(Summary::default()),
+            known => known,
         }
     }
 }
