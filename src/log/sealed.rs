@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::segments::read_full;
 use crate::format::sealed::{
     ByteSource, ControlRecord, Sealed, SealedDecoder, SealedFinding, SealedItem, SealedName, SealedSink,
-    SessionRow,
+    SessionRow, StoredPiece, Unit,
 };
 use crate::format::{EventType, Features, StoreId};
 use crate::ids::{Position, Seq, SessionKey, WriterEpoch};
@@ -124,6 +124,25 @@ impl SealedFile {
     pub fn unit_end(&self, session: &SessionRow, seq: Seq) -> Result<Seq> {
         let unit = self.reader.unit_of(session, seq).map_err(|error| self.at(error))?;
         Ok(unit.map_or_else(|| seq.next(), |unit| Seq::new(unit.first.get() + u64::from(unit.count))))
+    }
+
+    /// What stands for all of an event's data, if the file stores that as a piece.
+    ///
+    /// # Errors
+    /// [`Corrupt`](crate::ErrorKind::Corrupt), [`Io`](crate::ErrorKind::Io).
+    pub fn piece_of(
+        &self,
+        session: &SessionRow,
+        seq: Seq,
+        decoder: &mut SealedDecoder,
+    ) -> Result<Option<StoredPiece>> {
+        let mut read = || {
+            let Some(row) = self.reader.unit_of(session, seq)? else { return Ok(None) };
+            let mut unit = Unit::default();
+            self.reader.decode_unit(&row, false, decoder, &mut unit)?;
+            self.reader.piece_of(&unit, seq)
+        };
+        read().map_err(|error| self.at(error))
     }
 
     /// Checks every byte; each finding names the events that it costs.

@@ -1,5 +1,8 @@
 //! The header snapshots of a session, one by one (spec section 6).
 
+use std::collections::HashSet;
+
+use super::runs::StoredData;
 use super::session::Session;
 use crate::Result;
 use crate::event::CanonicalHeader;
@@ -17,8 +20,9 @@ pub struct HeaderSnapshot {
     pub starts_series: bool,
     /// Size of the event's data, in bytes.
     pub bytes: u64,
-    /// Bytes that the data takes in the store.
-    pub stored_bytes: u64,
+    /// Bytes that the data takes in the store: 0 where an equal one before it stands for both, absent where it is compressed
+    /// together with other events.
+    pub stored_bytes: Option<u64>,
     /// Which of `config`, `system` and `tools` differ from the snapshot before.
     pub changed: Vec<&'static str>,
     /// Stable fingerprint of the canonical header, in hexadecimal: equal headers have equal hashes.
@@ -46,7 +50,7 @@ impl Session {
                     reason: reason_text(data),
                     starts_series: data.get("startsSeries").is_some_and(|v| v.is_true()),
                     bytes: event.data.len() as u64,
-                    stored_bytes: event.data.len() as u64,
+                    stored_bytes: None,
                     changed: last
                         .as_ref()
                         .map_or_else(|| header.part_names(), |last| header.changed_since(last)),
@@ -56,6 +60,17 @@ impl Session {
             }
             Ok(())
         })?;
+        let mut counted = HashSet::new();
+        for snapshot in &mut snapshots {
+            snapshot.stored_bytes = match self.stored_data(snapshot.seq)? {
+                StoredData::Plain => Some(snapshot.bytes),
+                StoredData::Piece(file, piece) if counted.insert((file, piece.id)) => {
+                    Some(piece.stored_bytes)
+                }
+                StoredData::Piece(..) => Some(0),
+                StoredData::Shared => None,
+            };
+        }
         Ok(snapshots)
     }
 }

@@ -9,7 +9,7 @@ use super::catalog::{Place, Run};
 use super::records::{events_of, read_event};
 use super::session::{Entry, EntryState, Session};
 use crate::event::{Event, RefusalKind};
-use crate::format::sealed::SealedItem;
+use crate::format::sealed::{SealedItem, SealedName, StoredPiece};
 use crate::ids::Seq;
 use crate::log::FrameReader;
 use crate::{Error, ErrorKind, Result};
@@ -18,6 +18,16 @@ use crate::{Error, ErrorKind, Result};
 const MOVED: &str = "moved";
 /// How often a read looks up a place anew before it gives up.
 const LOOKUPS_MAX: u32 = 8;
+
+/// How the data of one event is stored.
+pub(super) enum StoredData {
+    /// As it is.
+    Plain,
+    /// As a piece of a sealed file.
+    Piece(SealedName, StoredPiece),
+    /// Compressed together with that of other events.
+    Shared,
+}
 
 type Each<'e> = dyn FnMut(Event<'_>) -> Result<()> + 'e;
 
@@ -54,6 +64,18 @@ impl Session {
                 Some(run) => self.read_run(&places.frames, run, &(seq..piece_end(run, seq)), each),
                 None => Ok(()),
             }
+        })
+    }
+
+    /// How the data of an event is stored.
+    pub(super) fn stored_data(&self, seq: Seq) -> Result<StoredData> {
+        self.again_if_moved(&mut || {
+            let places = self.places(&(seq..seq.next()))?;
+            let Some(Place::Sealed(file, row)) = places.runs.last().map(|run| &run.at) else {
+                return Ok(StoredData::Plain);
+            };
+            let piece = self.store.with_decoder(|decoder| file.piece_of(row, seq, decoder))?;
+            Ok(piece.map_or(StoredData::Shared, |piece| StoredData::Piece(file.name(), piece)))
         })
     }
 

@@ -142,7 +142,10 @@ impl SealHost for Host<'_> {
     }
 
     fn keep(&mut self, key: SessionKey) -> Keep {
-        let Some(entry) = self.entries.get(&key) else { return Keep::All };
+        let Some(entry) = self.entries.get(&key) else {
+            // A key that was given out before and that nobody knows by now: an import that was refused.
+            return if key.get() <= self.highest_key { Keep::Nothing } else { Keep::All };
+        };
         let state = entry.state.lock();
         // Without a name it is an import that a crash cut short; one that is under way has its name.
         if !state.removed && (state.created || entry.is_named()) {

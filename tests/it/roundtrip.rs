@@ -226,6 +226,8 @@ fn a_log_that_is_refused_late_leaves_no_session() {
     let report = import_all(&store, dir.path()).pop().unwrap();
     assert_eq!(report.judgement.refusal.unwrap().kind.as_str(), "unsupported-event");
     assert!(store.list().unwrap().is_empty());
+    let compacted = store.compact().unwrap();
+    assert!(compacted.bytes_before > 8 << 20 && compacted.bytes_after < 1 << 20, "{compacted:?}");
     fs::write(dir.path().join("bad.jsonl"), &good).unwrap();
     assert_eq!(import_all(&store, dir.path()).pop().unwrap().added, 100);
     assert_eq!(store.list().unwrap()[0].events, 100);

@@ -254,7 +254,11 @@ fn first_text(message: Value<'_>) -> String {
 }
 
 fn sizes(out: &mut Output, store_dir: &Path) -> anyhow::Result<()> {
-    step(out, 5, "Sizes")?;
+    step(out, 5, "Sizes: a compacted store keeps what sessions share once, and headers as differences")?;
+    let written = bytes_in(store_dir)?;
+    let store = Store::open(store_dir)?;
+    store.compact()?;
+    store.close()?;
     let store = Store::open_read_only(store_dir)?;
     let sessions = store.list()?;
     let logical: u64 = sessions.iter().map(|session| session.bytes).sum();
@@ -262,7 +266,11 @@ fn sizes(out: &mut Output, store_dir: &Path) -> anyhow::Result<()> {
     let mut headers = (0, 0, 0);
     for session in &sessions {
         for header in store.session(&session.header.id)?.headers()? {
-            headers = (headers.0 + 1, headers.1 + header.bytes, headers.2 + header.stored_bytes);
+            headers = (
+                headers.0 + 1,
+                headers.1 + header.bytes,
+                headers.2 + header.stored_bytes.unwrap_or(header.bytes),
+            );
         }
     }
     ensure!(logical > 0 && stored > 0, "the store is empty");
@@ -270,7 +278,8 @@ fn sizes(out: &mut Output, store_dir: &Path) -> anyhow::Result<()> {
     let share = human::share(stored, logical);
     let rows = [
         ("as JSON lines", human::bytes(logical)),
-        ("in the store", format!("{}, {share} of that", human::bytes(stored))),
+        ("as written", human::bytes(written)),
+        ("compacted", format!("{}, {share} of the JSON lines", human::bytes(stored))),
         (
             "request headers",
             format!("{} of {}, stored in {}", headers.0, human::bytes(headers.1), human::bytes(headers.2)),

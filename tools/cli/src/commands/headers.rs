@@ -46,7 +46,7 @@ pub(crate) fn run(context: &mut Context, args: &Args) -> anyhow::Result<Exit> {
             human::one_line(&header.reason),
             if header.starts_series { "starts" } else { "" }.to_owned(),
             human::bytes(header.bytes),
-            human::bytes(header.stored_bytes),
+            header.stored_bytes.map_or("-".into(), human::bytes),
             header.changed.join(", "),
             human::cut(&header.hash, 13).into_owned(),
         ]);

@@ -9,7 +9,8 @@ use crate::output::human;
 use crate::output::json::Object;
 use crate::output::table::{Align, Table};
 
-const TITLE_COLUMNS: usize = 48;
+/// Columns of an id, a title or a path; `--json` has all of it.
+const TEXT_COLUMNS: usize = 48;
 
 /// List the sessions, newest first
 #[derive(Debug, clap::Args)]
@@ -49,13 +50,13 @@ pub(crate) fn run(context: &mut Context, args: &Args) -> anyhow::Result<Exit> {
     ]);
     for session in sessions {
         table.row([
-            human::one_line(&session.header.id),
+            short(&session.header.id),
             human::time(session.header.created_at),
             session.last_time.map_or("-".into(), human::time),
             human::count(session.events),
             human::bytes(session.bytes),
             session.condition.as_str().to_owned(),
-            human::cut(&human::one_line(session.title.as_deref().unwrap_or("-")), TITLE_COLUMNS).into_owned(),
+            short(session.title.as_deref().unwrap_or("-")),
             text(session.header.cwd.as_ref()),
             text(session.header.parent_session.as_ref()),
         ]);
@@ -65,7 +66,11 @@ pub(crate) fn run(context: &mut Context, args: &Args) -> anyhow::Result<Exit> {
 }
 
 fn text(value: Option<&JsonString<'_>>) -> String {
-    value.map_or("-".into(), |value| human::one_line(&value.to_lossy()))
+    value.map_or("-".into(), |value| short(&value.to_lossy()))
+}
+
+fn short(text: &str) -> String {
+    human::cut(&human::one_line(text), TEXT_COLUMNS).into_owned()
 }
 
 fn document(session: &SessionInfo) -> String {

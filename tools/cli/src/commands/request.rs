@@ -1,7 +1,8 @@
 //! `request`: the exact request that a model was sent, now or as of an earlier seq.
 
+use anyhow::ensure;
 use sessionlog::event::json::Value;
-use sessionlog::{Request, Seq};
+use sessionlog::{Request, Seq, Session};
 
 use crate::cli::{self, Context};
 use crate::conversation::{Writer, text_of};
@@ -24,16 +25,21 @@ pub(crate) struct Args {
 pub(crate) fn run(context: &mut Context, args: &Args) -> anyhow::Result<Exit> {
     let store = context.reader()?;
     let session = store.session(&args.id)?;
-    let request = match args.at {
-        Some(seq) => session.request_at(seq)?,
-        None => session.request()?,
-    };
+    let request = rebuilt(&session, args.at)?;
     if context.out.json() {
         context.out.line(document(&request))?;
     } else {
         print(context, &request)?;
     }
     Ok(Exit::Clean)
+}
+
+/// The request as it was right after the event `at`, which must be there.
+pub(crate) fn rebuilt(session: &Session, at: Option<Seq>) -> anyhow::Result<Request> {
+    let Some(at) = at else { return Ok(session.request()?) };
+    let next = session.next_seq()?;
+    ensure!(at < next, "session {} has no event of seq {at}: the next one is {next}", session.id());
+    Ok(session.request_at(at)?)
 }
 
 fn document(request: &Request) -> String {

@@ -9,6 +9,7 @@ use sessionlog::projection::derived_message;
 use sessionlog::{HeaderSnapshot, Seq, Session};
 
 use crate::cli::{self, Context};
+use crate::commands::request;
 use crate::conversation::{Writer, text_of};
 use crate::exit::{Exit, Usage};
 use crate::judging;
@@ -70,10 +71,7 @@ fn events(out: &mut Output, session: &Session, range: std::ops::Range<Seq>) -> a
 }
 
 fn surface(out: &mut Output, session: &Session, at: Option<Seq>) -> anyhow::Result<()> {
-    let request = match at {
-        Some(seq) => session.request_at(seq)?,
-        None => session.request()?,
-    };
+    let request = request::rebuilt(session, at)?;
     if out.json() {
         request.messages.iter().try_for_each(|message| out.line(message))?;
         return Ok(());
