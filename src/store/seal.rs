@@ -116,6 +116,8 @@ struct Host<'s> {
     /// Of the removed sessions, below which seq living forks need their events.
     needed: HashMap<SessionKey, Seq>,
     highest_key: u64,
+    /// Something is damaged: what has no name may have lost it, and is kept.
+    damaged: bool,
     /// Sessions whose create frame is kept by now: one is enough.
     named: HashSet<SessionKey>,
     current: Option<(SessionKey, Summary)>,
@@ -130,6 +132,7 @@ impl<'s> Host<'s> {
             entries: catalog.by_key.clone(),
             needed: needed_by_forks(&catalog),
             highest_key: catalog.highest_key,
+            damaged: !catalog.damage.is_empty() || !catalog.faults.is_empty(),
             named: HashSet::new(),
             current: None,
         }
@@ -144,11 +147,12 @@ impl SealHost for Host<'_> {
     fn keep(&mut self, key: SessionKey) -> Keep {
         let Some(entry) = self.entries.get(&key) else {
             // A key that was given out before and that nobody knows by now: an import that was refused.
-            return if key.get() <= self.highest_key { Keep::Nothing } else { Keep::All };
+            let refused = key.get() <= self.highest_key && !self.damaged;
+            return if refused { Keep::Nothing } else { Keep::All };
         };
         let state = entry.state.lock();
         // Without a name it is an import that a crash cut short; one that is under way has its name.
-        if !state.removed && (state.created || entry.is_named()) {
+        if !state.removed && (state.created || entry.is_named() || self.damaged) {
             return Keep::All;
         }
         drop(state);

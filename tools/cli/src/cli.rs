@@ -7,7 +7,8 @@ use clap::{Parser, Subcommand};
 use sessionlog::{Seq, Store, StoreOptions};
 
 use crate::commands::{
-    append, close, compact, demo, export, fork, headers, import, inspect, ls, request, rm, show, verify,
+    append, close, compact, demo, export, fork, headers, import, inspect, ls, replay, request, rm, show,
+    verify,
 };
 use crate::exit::Exit;
 use crate::output::Output;
@@ -36,6 +37,7 @@ enum Command {
     Ls(ls::Args),
     Show(show::Args),
     Request(request::Args),
+    Replay(replay::Args),
     Headers(headers::Args),
     Append(append::Args),
     Fork(fork::Args),
@@ -67,6 +69,7 @@ impl Command {
             Self::Ls(args) => ls::run(context, &args),
             Self::Show(args) => show::run(context, &args),
             Self::Request(args) => request::run(context, &args),
+            Self::Replay(args) => replay::run(context, &args),
             Self::Headers(args) => headers::run(context, &args),
             Self::Append(args) => append::run(context, &args),
             Self::Fork(args) => fork::run(context, &args),

@@ -1,8 +1,9 @@
 //! `verify`: is every stored byte what was written, and does every session obey the rules?
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use sessionlog::{Finding, VerifyOptions};
+use sessionlog::event::{Family, RefusalKind};
+use sessionlog::{Error, ErrorKind, Finding, VerifyOptions, VerifyReport};
 
 use crate::cli::Context;
 use crate::exit::Exit;
@@ -23,12 +24,18 @@ pub(crate) struct Args {
 
 pub(crate) fn run(context: &mut Context, args: &Args) -> anyhow::Result<Exit> {
     let started = Instant::now();
-    let store = context.reader()?;
+    let store = match context.reader() {
+        Err(error) if error.kind() == ErrorKind::Corrupt => return unopenable(context, &error, started),
+        store => store?,
+    };
     let progress = Progress::of_sessions(0);
     let options = VerifyOptions { deep: args.deep, strict: args.strict };
     let report = store.verify(options, &mut |done, total| progress.set(done, total))?;
     drop(progress);
-    let taken = started.elapsed();
+    tell(context, &report, started.elapsed())
+}
+
+fn tell(context: &mut Context, report: &VerifyReport, taken: Duration) -> anyhow::Result<Exit> {
     if context.out.json() {
         for finding in &report.findings {
             context.out.line(document(finding))?;
@@ -58,6 +65,21 @@ pub(crate) fn run(context: &mut Context, args: &Args) -> anyhow::Result<Exit> {
         context.out.line(format_args!("{verdict}: {segments}, {frames}, {sessions}, {events} in {taken}"))?;
     }
     Ok(Exit::findings(!report.findings.is_empty()))
+}
+
+/// A store that damage keeps from being opened: one finding, and nothing else could be looked at.
+fn unopenable(context: &mut Context, error: &Error, started: Instant) -> anyhow::Result<Exit> {
+    let finding = Finding {
+        path: error.path().unwrap_or(context.store_dir()).to_owned(),
+        offset: error.offset(),
+        session: None,
+        seq: None,
+        kind: error.refusal().unwrap_or(RefusalKind::CorruptRecord).as_str(),
+        family: Family::Damaged,
+        message: format!("{}; restore the file from a backup", error.message()),
+    };
+    let report = VerifyReport { findings: vec![finding], ..VerifyReport::default() };
+    tell(context, &report, started.elapsed())
 }
 
 fn document(finding: &Finding) -> String {

@@ -92,6 +92,30 @@ fn a_request_is_rebuilt_as_of_any_seq() {
 }
 
 #[test]
+fn a_log_and_its_session_rebuild_the_same_requests() {
+    let bench = Bench::with_samples();
+    let requests = bench.json(&["replay", "flaky-invoice-test"]);
+    assert_eq!(keys(&requests[0]), ["hash", "headerSeq", "messages", "reason", "seq", "startsSeries"]);
+    for told in &requests {
+        let before = (told["seq"].as_u64().unwrap() - 1).to_string();
+        let rebuilt = bench.json(&["request", "flaky-invoice-test", "--at", &before]).remove(0);
+        assert_eq!(told["headerSeq"], rebuilt["headerSeq"]);
+        assert_eq!(told["messages"], rebuilt["messages"].as_array().unwrap().len());
+    }
+    assert!(requests.iter().any(|told| told["reason"] == "change") && requests[0]["startsSeries"] == true);
+    assert_eq!(bench.json(&["replay", &sample("01")]), requests);
+    let told = bench.json(&["replay", "flaky-invoice-test", "--against", &sample("01")]).remove(0);
+    assert_eq!((&told["differ"], &told["same"]), (&json!(false), &json!(requests.len())));
+    let text = fs::read_to_string(sample("01")).unwrap();
+    let other = bench.file("other.jsonl", text.replace("about once a day", "about once a week"));
+    let run = bench.run(&["replay", &other, "--against", "flaky-invoice-test", "--json"]);
+    let told = run.documents().remove(0);
+    assert_eq!((run.code, &told["differ"]), (1, &json!(true)), "{told}");
+    assert_eq!(told["log"]["seq"], told["against"]["seq"]);
+    assert_ne!(told["log"]["hash"], told["against"]["hash"]);
+}
+
+#[test]
 fn headers_say_what_changed() {
     let bench = Bench::with_samples();
     let headers = bench.json(&["headers", "flaky-invoice-test"]);
@@ -276,4 +300,14 @@ fn verify_is_quiet_on_a_sound_store_and_names_damage() {
     assert_eq!(findings[0]["family"], "damaged");
     assert_eq!(findings[0]["path"], json!(segment.to_str().unwrap()));
     assert_eq!(bench.json(&["ls"]).len(), 4, "damage hides no session");
+
+    let bench = Bench::with_samples();
+    let mut segments: Vec<_> =
+        fs::read_dir(bench.store()).unwrap().map(|entry| entry.unwrap().path()).collect();
+    segments.retain(|path| path.extension().is_some_and(|end| end == "log"));
+    let last = segments.iter().max().unwrap();
+    fs::rename(last, last.with_file_name("00000000000000ff.log")).unwrap();
+    let run = bench.run(&["verify", "--json"]);
+    let told = run.documents();
+    assert_eq!((run.code, &told.last().unwrap()["summary"]["findings"]), (1, &json!(1)), "{told:?}");
 }
