@@ -30,6 +30,8 @@ mod tests;
 
 /// A group's vector with more room than for so many batches is not kept.
 const GROUP_RECYCLED_MAX: usize = 1024;
+/// How often a leader steps aside without a new batch before it takes the group.
+const IDLE_TURNS_MAX: u32 = 3;
 
 pub(super) struct Committer {
     queue: Mutex<Queue>,
@@ -67,6 +69,8 @@ struct Queue {
     closed: Option<Failure>,
     /// The entry that closes the log, once somebody asked for it.
     closing: Option<Arc<Ticket>>,
+    /// Batches in the group that was taken last.
+    served: usize,
     /// An empty vector whose room the next group uses.
     recycled: Vec<Entry>,
     background: BackgroundOrders,
@@ -428,12 +432,31 @@ struct Leader<'a> {
 
 impl Leader<'_> {
     fn take_group(&mut self) {
+        self.let_served_return();
         let mut queue = self.committer.queue.lock();
+        queue.served = queue.entries.len();
         let recycled = mem::take(&mut queue.recycled);
         self.group = mem::replace(&mut queue.entries, recycled);
         queue.bytes = 0;
         if queue.waiting_for_room > 0 {
             self.committer.room.notify_all();
+        }
+    }
+
+    /// Where many commit at once, those just served come back with their next batch while the queue is about to be
+    /// taken. The coming sync serves them as well if the leader steps aside as long as more of them arrive; a caller
+    /// that was alone never waits.
+    fn let_served_return(&self) {
+        let (mut queued, served) = {
+            let queue = self.committer.queue.lock();
+            (queue.entries.len(), queue.served)
+        };
+        let mut idle_turns = 0;
+        while served > 1 && queued < 2 * served && idle_turns < IDLE_TURNS_MAX {
+            thread::yield_now();
+            let now = self.committer.queue.lock().entries.len();
+            idle_turns = if now > queued { 0 } else { idle_turns + 1 };
+            queued = now;
         }
     }
 
