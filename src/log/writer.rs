@@ -126,7 +126,17 @@ impl Writer {
 
     /// Writes a group and, if anyone asked, syncs it; says of each entry where it stands.
     pub(super) fn commit(&mut self, group: &mut [Entry]) -> Result<()> {
-        self.unless_failed(|writer| writer.commit_group(group))
+        self.unless_failed(|writer| {
+            let start = writer.end();
+            writer.commit_group(group).inspect_err(|_| writer.cut_back(start))
+        })
+    }
+
+    /// Takes a failed group out of the file, as far as the system lets it: nobody was told that any of it is stored.
+    fn cut_back(&self, start: Position) {
+        if let Some(active) = self.active.as_ref().filter(|active| active.segment == start.segment) {
+            let _ = active.file.set_len(start.offset);
+        }
     }
 
     fn unless_failed(&mut self, write: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {

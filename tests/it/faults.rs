@@ -205,3 +205,21 @@ fn append(store: &Store, id: &str) -> sessionlog::Result<()> {
 fn todo() -> Draft<'static> {
     Draft::new("todo/write", r#"{"todos":[]}"#)
 }
+
+#[test]
+fn a_failed_append_stores_nothing_of_its_batch() {
+    for (ahead, fault) in (0..2).flat_map(|ahead| FAULTS.map(|fault| (ahead, fault))) {
+        let storage = FaultStorage::new(7);
+        let open = || small_segments().open_storage(Arc::new(storage.clone())).unwrap();
+        let event = |n: u64| [Draft::new("todo/write", n.to_string())];
+        let store = open();
+        let session = store.create_session(SessionHeader::new("s", 1)).unwrap();
+        session.append(&event(0), AppendOptions::default()).unwrap().wait().unwrap();
+        // The write of the next group, then its sync.
+        storage.set_plan(FaultPlan::new().fail(storage.counters().operations + ahead, fault));
+        session.append(&event(1), AppendOptions::default()).unwrap().wait().unwrap_err();
+        drop((session, store));
+        let reopened = open().session("s").unwrap();
+        assert_eq!(lines(&reopened).len(), 1, "operation {ahead} failed with {fault:?}");
+    }
+}
