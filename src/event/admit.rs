@@ -51,7 +51,7 @@ impl Gate<'_> {
         check_time(time)?;
         let (type_name, data) = self.up_to_date(type_name, data, surface_op)?;
         self.vocabulary.check(&type_name, ignorable, self.origin)?;
-        self.shape(&type_name, Value::new(&data))?;
+        let result_content = self.shape(&type_name, Value::new(&data))?;
         self.contiguity()?;
         let placement = surface_rules::place(self.state, &type_name, surface_op, sources.is_some())?;
         let sources = sources.map(|sources| self.plain_list(sources)).transpose()?;
@@ -59,8 +59,8 @@ impl Gate<'_> {
         let mut rewrite_digest = None;
         if placement != Placement::LogOnly {
             surface_rules::check_sources(self.state, &type_name, self.seq, sources.as_deref(), &placement)?;
-            if type_name == "tool/result" {
-                rewrite_digest = message::rewrite_digest(Value::new(&data));
+            if let Some(content) = result_content {
+                rewrite_digest = message::rewrite_digest(Value::new(&data), content);
                 surface_rules::check_rewrite(self.state, &placement, rewrite_digest)?;
             }
         }
@@ -128,15 +128,15 @@ impl Gate<'_> {
         Ok((new.type_name, new.data))
     }
 
-    /// The shapes that replay depends on, by type (spec sections 4, 20 and 21).
-    fn shape(&mut self, type_name: &str, data: Value<'_>) -> Result<(), Refusal> {
+    /// The shapes that replay depends on, by type (spec sections 4, 20 and 21). Answers the content of a tool result.
+    fn shape<'d>(&mut self, type_name: &str, data: Value<'d>) -> Result<Option<Value<'d>>, Refusal> {
         match type_name {
             "turn/start" => turn_rules::check_turn_start(data),
             "turn/end" => turn_rules::check_turn_end(data),
             "step/start" | "tool/call" => turn_rules::check_not_null(type_name, data),
             "user/message" => message::check_user(data),
             "assistant/message" => message::check_assistant(data),
-            "tool/result" => message::check_tool_result(data),
+            "tool/result" => return message::check_tool_result(data).map(Some),
             "request/header" => {
                 if let Some(kind) = request_header::check(data, self.origin)? {
                     self.warn(kind, "the reason of this request/header is none of the four".to_owned());
@@ -145,6 +145,7 @@ impl Gate<'_> {
             }
             _ => Ok(()),
         }
+        .map(|()| None)
     }
 
     /// Provenance as a plain list. Ranges are a later spelling, which only an import reads (spec section 20).

@@ -27,8 +27,8 @@ pub(super) fn check_assistant(data: Value<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// `tool/result`: one tool-result block that answers the call its source names.
-pub(super) fn check_tool_result(data: Value<'_>) -> Result<(), Refusal> {
+/// `tool/result`: one tool-result block that answers the call its source names. Answers the content of the block.
+pub(super) fn check_tool_result(data: Value<'_>) -> Result<Value<'_>, Refusal> {
     let message = check_identified(data.get("message"), "user")?;
     let [kind, call_id] = message.source.get_all(["kind", "callId"]);
     if !kind.is_some_and(|kind| kind.is_str("tool")) {
@@ -46,26 +46,26 @@ pub(super) fn check_tool_result(data: Value<'_>) -> Result<(), Refusal> {
         return Err(refuse_result("one-result-block", "a tool result needs exactly one content block"));
     };
     let [block_type, block_id, content] = block.get_all(["type", "toolCallId", "content"]);
-    if !block_type.is_some_and(|t| t.is_str("tool-result")) || !content.is_some_and(|c| c.is_array()) {
+    let content = content.filter(Value::is_array);
+    let (true, Some(content)) = (block_type.is_some_and(|t| t.is_str("tool-result")), content) else {
         return Err(refuse_result(
             "result-block",
             "the block of a tool result must be a tool-result with a content array",
         ));
-    }
+    };
     if block_id.and_then(|id| id.string()) != Some(call_id) {
         return Err(refuse_result(
             "result-call-id",
             "the block and the source of a tool result name different calls",
         ));
     }
-    Ok(())
+    Ok(content)
 }
 
 /// Fingerprint of a `tool/result` without the content of its block, by value: what a replacement must keep
-/// (spec sections 5 and 21). The data has passed [`check_tool_result`].
-pub(super) fn rewrite_digest(data: Value<'_>) -> Option<Digest> {
-    let block = data.get("message")?.get("content")?.elements().next()?;
-    let content = block.get("content")?.raw();
+/// (spec sections 5 and 21). `content` is what [`check_tool_result`] found in the data.
+pub(super) fn rewrite_digest(data: Value<'_>, content: Value<'_>) -> Option<Digest> {
+    let content = content.raw();
     let start = offset_in(data.raw(), content)?;
     let (head, tail) = (data.raw().get(..start)?, data.raw().get(start + content.len()..)?);
     let kept = [head, "null", tail].concat();
@@ -132,7 +132,7 @@ mod tests {
     fn whole_messages_pass() {
         assert_eq!(verdict(check_user, USER), "");
         assert_eq!(verdict(check_assistant, ASSISTANT), "");
-        assert_eq!(verdict(check_tool_result, RESULT), "");
+        assert_eq!(verdict(|data| check_tool_result(data).map(|_| ()), RESULT), "");
     }
 
     #[test]
@@ -171,17 +171,27 @@ mod tests {
             (r#","content":[]"#, "", "result-block"),
             (r#"}]}}"#, r#"},{}]}}"#, "one-result-block"),
         ] {
-            assert_eq!(verdict(check_tool_result, &RESULT.replace(from, to)), rule, "{from} -> {to}");
+            assert_eq!(
+                verdict(|data| check_tool_result(data).map(|_| ()), &RESULT.replace(from, to)),
+                rule,
+                "{from} -> {to}"
+            );
         }
         assert_eq!(
-            verdict(check_tool_result, &RESULT.replace(r#""toolCallId":"c""#, r#""toolCallId":"\u0063""#)),
+            verdict(
+                |data| check_tool_result(data).map(|_| ()),
+                &RESULT.replace(r#""toolCallId":"c""#, r#""toolCallId":"\u0063""#)
+            ),
             ""
         );
     }
 
     #[test]
     fn the_rewrite_digest_covers_all_but_the_content() {
-        let digest = |text: &str| rewrite_digest(Value::new(text)).unwrap();
+        let digest = |text: &str| {
+            let data = Value::new(text);
+            rewrite_digest(data, check_tool_result(data).unwrap()).unwrap()
+        };
         let base = digest(RESULT);
         assert_eq!(
             digest(&RESULT.replace(r#""content":[]"#, r#""content":[{"type":"text","text":"x"}]"#)),

@@ -33,6 +33,8 @@ pub struct FrameDraft {
 #[derive(Debug, Default)]
 pub struct Batch {
     bytes: Vec<u8>,
+    /// Where the frame begins that is being written.
+    open: Option<usize>,
     last: Option<(usize, FrameHeader)>,
 }
 
@@ -41,12 +43,6 @@ impl Batch {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
-    }
-
-    /// An empty batch with room for frames of so many bytes.
-    #[must_use]
-    pub fn with_capacity(bytes: usize) -> Self {
-        Self { bytes: Vec::with_capacity(bytes), last: None }
     }
 
     /// Bytes that the batch takes in the log.
@@ -65,32 +61,45 @@ impl Batch {
     /// [`Committed::at`](super::Committed::at) will place.
     ///
     /// # Errors
-    /// As [`push_with`](Self::push_with).
+    /// As [`end_frame`](Self::end_frame).
     pub fn push(&mut self, draft: FrameDraft, payload: &[u8]) -> Result<u64> {
-        self.push_with(draft, |out| {
-            out.extend_from_slice(payload);
-            Ok(())
-        })
+        self.begin_frame(payload.len()).extend_from_slice(payload);
+        self.end_frame(draft)
     }
 
-    /// Adds a frame whose payload `write` appends to the vector it is given (and must not otherwise touch).
-    /// After an error the batch is as before.
+    /// Begins a frame with room for so many bytes, and answers where to write its payload.
+    pub fn begin_frame(&mut self, payload_bytes: usize) -> &mut Vec<u8> {
+        debug_assert!(self.open.is_none(), "a frame is open");
+        let (at, room) =
+            (self.bytes.len(), FRAME_HEADER_BYTES + payload_bytes + padding_bytes(payload_bytes));
+        if at == 0 {
+            self.bytes.reserve_exact(room);
+        } else {
+            self.bytes.reserve(room);
+        }
+        self.open = Some(at);
+        self.bytes.resize(at + FRAME_HEADER_BYTES, 0);
+        &mut self.bytes
+    }
+
+    /// Where to write more of the payload of the frame that was begun last. What stands there is not to be touched.
+    pub fn payload(&mut self) -> &mut Vec<u8> {
+        &mut self.bytes
+    }
+
+    /// Ends the frame that was begun, with what was written since as its payload; answers its offset as
+    /// [`push`](Self::push) does. After an error the batch is as before the frame.
     ///
     /// # Errors
-    /// Those of `write`; [`ErrorKind::Limit`] if the frame or the batch becomes too large;
-    /// [`ErrorKind::Invalid`] for a group or end frame, which only the log writes.
-    pub fn push_with(
-        &mut self,
-        draft: FrameDraft,
-        write: impl FnOnce(&mut Vec<u8>) -> Result<()>,
-    ) -> Result<u64> {
-        let at = self.bytes.len();
-        self.bytes.resize(at + FRAME_HEADER_BYTES, 0);
-        let added = write(&mut self.bytes).and_then(|()| self.finish_frame(at, draft));
-        if added.is_err() {
-            self.bytes.truncate(at);
-        }
-        added.map(|()| at as u64)
+    /// [`ErrorKind::Limit`] if the frame or the batch becomes too large; [`ErrorKind::Invalid`] for a group or end frame,
+    /// which only the log writes, and without a frame that was begun.
+    pub fn end_frame(&mut self, draft: FrameDraft) -> Result<u64> {
+        let at = self
+            .open
+            .take()
+            .ok_or_else(|| Error::new(ErrorKind::Invalid, "encode batch: no frame was begun"))?;
+        self.finish_frame(at, draft).inspect_err(|_| self.bytes.truncate(at))?;
+        Ok(at as u64)
     }
 
     fn finish_frame(&mut self, at: usize, draft: FrameDraft) -> Result<()> {
@@ -169,14 +178,9 @@ mod tests {
         let mut batch = Batch::new();
         batch.push(DRAFT, b"kept").unwrap();
         let before = batch.bytes.clone();
-        let refused = batch.push_with(DRAFT, |out| {
-            out.extend([1; 100]);
-            Err(Error::new(ErrorKind::Invalid, "encode event: no"))
-        });
-        assert_eq!(refused.unwrap_err().kind(), ErrorKind::Invalid);
-        assert_eq!(batch.bytes, before);
         let end = FrameDraft { kind: FrameKind::END, ..DRAFT };
-        assert_eq!(batch.push(end, b"").unwrap_err().kind(), ErrorKind::Invalid);
+        assert_eq!(batch.push(end, &[1; 100]).unwrap_err().kind(), ErrorKind::Invalid);
+        assert_eq!(batch.end_frame(DRAFT).unwrap_err().kind(), ErrorKind::Invalid);
         assert_eq!(batch.bytes, before);
     }
 }

@@ -6,7 +6,7 @@
 //!
 //! Invariants: at most one leader; batches are written, and their results become known, in the order of the
 //! queue; after a failure nothing is written any more; a batch that somebody blocks for, awaits or has
-//! dropped is never without a leader to come. Lock order: the queue before a ticket; the writer is never
+//! dropped is never without a leader to come. Lock order: the queue before a group; the writer is never
 //! taken with either held.
 
 use std::error::Error as StdError;
@@ -19,7 +19,8 @@ use std::thread;
 use parking_lot::{Condvar, Mutex};
 
 use super::batch::{Batch, Durability};
-use super::completion::{Committed, Completion, Outcome, Ticket};
+use super::completion::{Committed, Completion};
+use super::group::Group;
 use super::metrics::{Counters, LogMetrics};
 use super::writer::Writer;
 use crate::ids::{Position, SegmentId};
@@ -47,8 +48,9 @@ pub(super) struct Committer {
 }
 
 /// What somebody who needs a batch done has to do next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Turn {
-    Done(Outcome),
+    Done,
     Lead,
 }
 
@@ -57,18 +59,22 @@ pub(super) struct Entry {
     pub(super) batch: Batch,
     pub(super) durability: Durability,
     pub(super) committed: Option<Committed>,
-    ticket: Arc<Ticket>,
 }
+
+/// A batch's group, and its place there.
+type Place = (Arc<Group>, usize);
 
 #[derive(Default)]
 struct Queue {
     entries: Vec<Entry>,
+    /// The group that the entries will be.
+    group: Arc<Group>,
     bytes: u64,
     leading: bool,
     waiting_for_room: u32,
     closed: Option<Failure>,
     /// The entry that closes the log, once somebody asked for it.
-    closing: Option<Arc<Ticket>>,
+    closing: Option<Place>,
     /// Batches in the group that was taken last.
     served: usize,
     /// An empty vector whose room the next group uses.
@@ -121,21 +127,21 @@ impl Committer {
     /// Queues a batch, first waiting for room (and committing others' batches while it waits, if nobody
     /// does).
     pub(super) fn enqueue(self: &Arc<Self>, batch: Batch, durability: Durability) -> Completion {
-        let ticket = Arc::new(Ticket::default());
-        let entry = Entry { batch, durability, committed: None, ticket: Arc::clone(&ticket) };
-        if let Err(failure) = self.push(entry, false) {
-            ticket.complete(Err(failure));
-        }
-        Completion::new(Arc::clone(self), ticket)
+        let (group, slot) = self.push(batch, durability, false).unwrap_or_else(|failure| {
+            let refused = Arc::new(Group::default());
+            refused.complete(Err(failure));
+            (refused, 0)
+        });
+        Completion::new(Arc::clone(self), group, slot)
     }
 
-    fn push(&self, entry: Entry, closing: bool) -> Result<(), Failure> {
+    fn push(&self, batch: Batch, durability: Durability, closing: bool) -> Result<Place, Failure> {
         let mut queue = self.queue.lock();
         loop {
             if let Some(failure) = &queue.closed {
                 return Err(failure.clone());
             }
-            if queue.bytes == 0 || queue.bytes + entry.batch.len() <= limits::QUEUE_BYTES_MAX {
+            if queue.bytes == 0 || queue.bytes + batch.len() <= limits::QUEUE_BYTES_MAX {
                 break;
             }
             if queue.leading {
@@ -149,71 +155,52 @@ impl Committer {
                 queue = self.queue.lock();
             }
         }
+        let place = (Arc::clone(&queue.group), queue.entries.len());
         if closing {
             queue.closed = Some(Failure::closed());
-            queue.closing = Some(Arc::clone(&entry.ticket));
+            queue.closing = Some(place.clone());
         }
-        queue.bytes += entry.batch.len();
-        queue.entries.push(entry);
-        Ok(())
+        queue.bytes += batch.len();
+        queue.entries.push(Entry { batch, durability, committed: None });
+        Ok(place)
     }
 
-    /// Blocks until the batch is done or the caller has to commit.
-    pub(super) fn await_turn(&self, ticket: &Ticket) -> Turn {
-        let mut state = ticket.state.lock();
-        if let Some(outcome) = &state.outcome {
-            return Turn::Done(outcome.clone());
-        }
-        drop(state);
+    /// Blocks until the group is done or the caller has to commit.
+    pub(super) fn await_turn(&self, group: &Group) -> Turn {
         let mut queue = self.queue.lock();
-        state = ticket.state.lock();
-        if state.outcome.is_none() && queue.needs_leader() {
+        if group.outcome().is_none() && queue.needs_leader() {
             queue.leading = true;
             return Turn::Lead;
         }
+        // Before the queue is free: whoever passes leadership on must find that somebody blocks.
+        let waiters = group.waiters();
         drop(queue);
-        state.blocked += 1;
-        let turn = loop {
-            if mem::take(&mut state.promoted) {
-                break Turn::Lead;
-            }
-            if let Some(outcome) = &state.outcome {
-                break Turn::Done(outcome.clone());
-            }
-            ticket.changed.wait(&mut state);
-        };
-        state.blocked -= 1;
-        turn
+        if group.block(waiters) { Turn::Lead } else { Turn::Done }
     }
 
     /// Like [`await_turn`](Self::await_turn), but leaves a waker instead of blocking.
     /// `place` is where the caller's waker is kept: each of those who await has one of its own.
-    pub(super) fn poll_turn(
-        &self,
-        ticket: &Ticket,
-        place: &mut Option<usize>,
-        waker: &Waker,
-    ) -> Option<Turn> {
+    pub(super) fn poll_turn(&self, group: &Group, place: &mut Option<usize>, waker: &Waker) -> Option<Turn> {
         let mut queue = self.queue.lock();
-        let mut state = ticket.state.lock();
-        if let Some(outcome) = &state.outcome {
-            return Some(Turn::Done(outcome.clone()));
+        let mut waiters = group.waiters();
+        if group.outcome().is_some() {
+            return Some(Turn::Done);
         }
         if queue.needs_leader() && !self.has_background {
             queue.leading = true;
             return Some(Turn::Lead);
         }
-        state.demanded = true;
-        state.keep_waker(place, waker);
-        drop(state);
+        waiters.demand();
+        waiters.keep_waker(place, waker);
+        drop(waiters);
         self.call_background(&mut queue, |orders| orders.drive = true);
         None
     }
 
     /// Nobody will ask for the batch any more; it is still to be committed.
-    pub(super) fn abandon(&self, ticket: &Ticket) {
+    pub(super) fn abandon(&self, group: &Group) {
         let mut queue = self.queue.lock();
-        ticket.state.lock().demanded = true;
+        group.waiters().demand();
         self.call_background(&mut queue, |orders| orders.drive = true);
     }
 
@@ -226,18 +213,19 @@ impl Committer {
 
     /// Commits what is queued. To be called by the leader only; leadership is passed on or given up.
     pub(super) fn lead(&self) {
-        let mut leader = Leader { committer: self, group: Vec::new(), leads: true };
+        let mut leader = Leader { committer: self, entries: Vec::new(), group: Arc::default(), leads: true };
         while leader.leads {
             leader.take_group();
-            let result = self.commit(&mut leader.group);
+            let result = self.commit(&mut leader.entries);
+            let failed = result.is_err();
             // Before the next group can be answered: whoever learns of a batch finds all earlier ones known.
-            answer(&leader.group, result.as_ref().err());
-            leader.leads = result.is_ok() && self.pass_leadership();
-            if result.is_err() {
+            leader.group.complete(result.and_then(|()| leader.committed()));
+            leader.leads = !failed && self.pass_leadership();
+            if failed {
                 self.give_up(true);
             }
-            wake(&leader.group);
-            leader.recycle_group();
+            leader.group.wake();
+            leader.recycle_entries();
         }
     }
 
@@ -256,19 +244,11 @@ impl Committer {
     /// Finds the next leader among those who want something; answers whether it is the caller.
     fn pass_leadership(&self) -> bool {
         let mut queue = self.queue.lock();
-        let mut demanded = false;
-        let promoted = queue.entries.iter().find(|entry| {
-            let mut state = entry.ticket.state.lock();
-            demanded |= state.demanded;
-            state.promoted = state.blocked > 0;
-            state.promoted
-        });
-        if let Some(ticket) = promoted.map(|entry| Arc::clone(&entry.ticket)) {
-            // It will want the queue at once.
-            drop(queue);
-            ticket.changed.notify_one();
+        let queued = !queue.entries.is_empty();
+        if queued && queue.group.promote() {
             return false;
         }
+        let demanded = queued && queue.group.waiters().is_demanded();
         if demanded && !self.has_background {
             return true;
         }
@@ -292,11 +272,12 @@ impl Committer {
         }
         queue.leading = false;
         queue.bytes = 0;
-        let rest = mem::take(&mut queue.entries);
+        let _unwritten = mem::take(&mut queue.entries);
+        let rest = mem::take(&mut queue.group);
         self.room.notify_all();
         drop(queue);
-        answer(&rest, Some(&Failure::closed()));
-        wake(&rest);
+        rest.complete(Err(Failure::closed()));
+        rest.wake();
     }
 
     /// Closes the log: nothing is written any more.
@@ -366,18 +347,11 @@ impl Committer {
 
     /// The last entry of the queue, behind which nothing is let in; `None` if a failure closed it before.
     fn closing(self: &Arc<Self>) -> Option<Completion> {
-        let ticket = Arc::new(Ticket::default());
-        let entry = Entry {
-            batch: Batch::new(),
-            durability: Durability::Synced,
-            committed: None,
-            ticket: Arc::clone(&ticket),
-        };
-        let ticket = match self.push(entry, true) {
-            Ok(()) => Some(ticket),
+        let place = match self.push(Batch::new(), Durability::Synced, true) {
+            Ok(place) => Some(place),
             Err(_) => self.queue.lock().closing.clone(),
         };
-        ticket.map(|ticket| Completion::new(Arc::clone(self), ticket))
+        place.map(|(group, slot)| Completion::new(Arc::clone(self), group, slot))
     }
 
     /// The background thread: commits for those who cannot, and does the upkeep. Returns when stopped.
@@ -426,7 +400,8 @@ impl fmt::Debug for Committer {
 /// Who commits now. If it panics, those who count on it learn that the log is closed.
 struct Leader<'a> {
     committer: &'a Committer,
-    group: Vec<Entry>,
+    entries: Vec<Entry>,
+    group: Arc<Group>,
     leads: bool,
 }
 
@@ -436,7 +411,8 @@ impl Leader<'_> {
         let mut queue = self.committer.queue.lock();
         queue.served = queue.entries.len();
         let recycled = mem::take(&mut queue.recycled);
-        self.group = mem::replace(&mut queue.entries, recycled);
+        self.entries = mem::replace(&mut queue.entries, recycled);
+        self.group = mem::take(&mut queue.group);
         queue.bytes = 0;
         if queue.waiting_for_room > 0 {
             self.committer.room.notify_all();
@@ -460,10 +436,15 @@ impl Leader<'_> {
         }
     }
 
-    fn recycle_group(&mut self) {
-        self.group.clear();
-        if self.group.capacity() <= GROUP_RECYCLED_MAX {
-            self.committer.queue.lock().recycled = mem::take(&mut self.group);
+    /// Where each batch stands.
+    fn committed(&self) -> Result<Vec<Committed>, Failure> {
+        self.entries.iter().map(|entry| entry.committed.ok_or_else(Failure::closed)).collect()
+    }
+
+    fn recycle_entries(&mut self) {
+        self.entries.clear();
+        if self.entries.capacity() <= GROUP_RECYCLED_MAX {
+            self.committer.queue.lock().recycled = mem::take(&mut self.entries);
         }
     }
 }
@@ -472,9 +453,9 @@ impl Drop for Leader<'_> {
     fn drop(&mut self) {
         if self.leads {
             self.committer.give_up(true);
-            answer(&self.group, Some(&Failure::closed()));
+            self.group.complete(Err(Failure::closed()));
         }
-        wake(&self.group);
+        self.group.wake();
     }
 }
 
@@ -498,7 +479,7 @@ impl Failure {
         Self(Arc::new(error))
     }
 
-    fn closed() -> Self {
+    pub(super) fn closed() -> Self {
         Self::new(Error::new(
             ErrorKind::Closed,
             "append to log: it was closed, or an earlier write failed; reopen the store",
@@ -528,20 +509,4 @@ impl StdError for SharedCause {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         self.0.source()
     }
-}
-
-fn answer(group: &[Entry], failure: Option<&Failure>) {
-    for entry in group {
-        let outcome = match (failure, entry.committed) {
-            (None, Some(committed)) => Ok(committed),
-            (Some(failure), _) => Err(failure.clone()),
-            (None, None) => Err(Failure::closed()),
-        };
-        entry.ticket.complete(outcome);
-    }
-}
-
-/// Wakes those who wait for the batches of a group.
-fn wake(group: &[Entry]) {
-    group.iter().for_each(|entry| entry.ticket.wake());
 }

@@ -9,6 +9,7 @@ mod batch;
 mod commit;
 mod completion;
 mod cursor;
+mod group;
 mod metrics;
 mod reader;
 mod scan;

@@ -10,8 +10,8 @@ use crate::{Error, ErrorKind, Result, limits};
 
 use super::summary::Summary;
 
-/// More than the envelope of a record takes, sources and type name aside, with what a frame adds.
-const ENVELOPE_BYTES_MAX: usize = 256;
+/// More than the envelope of a record takes, sources and type name aside.
+const ENVELOPE_BYTES_MAX: usize = 64;
 
 /// Where one frame of an encoder's batch stands and which events it holds.
 #[derive(Debug, Clone, Copy)]
@@ -28,9 +28,10 @@ pub(super) struct Encoder {
     batch: Batch,
     runs: Vec<EncodedRun>,
     records: RecordWriter,
-    payload: Vec<u8>,
+    /// The run that is being written: its first event, how many it has, and where it begins in the batch.
     first: Seq,
     count: u32,
+    run_at: u64,
     summary: Summary,
 }
 
@@ -42,9 +43,9 @@ impl Encoder {
             batch,
             runs: Vec::new(),
             records: RecordWriter::new(),
-            payload: Vec::new(),
             first,
             count: 0,
+            run_at: 0,
             summary,
         }
     }
@@ -61,28 +62,18 @@ impl Encoder {
         }
         self.summary.apply(event);
         if event.data.len() >= limits::FRAME_RUN_BYTES {
-            return self.push_large(event);
-        }
-        self.records.push(&mut self.payload, &record_of(event));
-        self.count += 1;
-        if self.payload.len() >= limits::FRAME_RUN_BYTES {
+            // It gets a frame of its own.
             self.end_run()?;
         }
-        Ok(())
-    }
-
-    /// A large event gets a frame of its own and is copied once, straight into it.
-    fn push_large(&mut self, event: &Event<'_>) -> Result<()> {
-        self.end_run()?;
-        let mut draft = self.draft();
-        draft.count = 1;
-        let sources = event.sources.as_deref().map_or(0, <[Seq]>::len);
-        let offset = self.batch.push_with(draft, |out| {
-            out.reserve_exact(event.data.len() + event.type_name.len() + 20 * sources + ENVELOPE_BYTES_MAX);
-            RecordWriter::new().push(out, &record_of(event));
-            Ok(())
-        })?;
-        self.ran(1, offset);
+        if self.count == 0 {
+            self.run_at = self.batch.len();
+            self.batch.begin_frame(record_bytes_max(event));
+        }
+        self.records.push(self.batch.payload(), &record_of(event));
+        self.count += 1;
+        if self.batch.len() - self.run_at >= limits::FRAME_RUN_BYTES as u64 {
+            self.end_run()?;
+        }
         Ok(())
     }
 
@@ -93,7 +84,7 @@ impl Encoder {
 
     /// Bytes encoded so far.
     pub(super) fn bytes(&self) -> u64 {
-        self.batch.len() + self.payload.len() as u64
+        self.batch.len()
     }
 
     /// The seq that the next event must have.
@@ -115,27 +106,14 @@ impl Encoder {
         if self.count == 0 {
             return Ok(());
         }
-        let offset = self.batch.push(self.draft(), &self.payload)?;
-        self.ran(self.count, offset);
-        self.payload.clear();
+        let (first, count) = (self.first, self.count);
+        let draft = FrameDraft { kind: FrameKind::EVENTS, subject: self.key.get(), tag: first.get(), count };
+        let offset = self.batch.end_frame(draft)?;
+        self.runs.push(EncodedRun { first, count, offset });
+        self.first = self.next_seq();
+        self.count = 0;
         self.records = RecordWriter::new();
         Ok(())
-    }
-
-    fn draft(&self) -> FrameDraft {
-        FrameDraft {
-            kind: FrameKind::EVENTS,
-            subject: self.key.get(),
-            tag: self.first.get(),
-            count: self.count,
-        }
-    }
-
-    /// Notes a frame of `count` events.
-    fn ran(&mut self, count: u32, offset: u64) {
-        self.runs.push(EncodedRun { first: self.first, count, offset });
-        self.first = Seq::new(self.first.get() + u64::from(count));
-        self.count = 0;
     }
 }
 
@@ -143,6 +121,12 @@ impl Encoder {
 pub(super) fn events_of(payload: &[u8], first: Seq, count: u32) -> impl Iterator<Item = Result<Event<'_>>> {
     RecordReader::new(payload, first, count)
         .map(|item| item.and_then(|(seq, record)| read_event(seq, &record)))
+}
+
+/// Room that the record of `event` needs at most.
+fn record_bytes_max(event: &Event<'_>) -> usize {
+    let sources = event.sources.as_deref().map_or(0, <[Seq]>::len);
+    event.data.len() + event.type_name.len() + 20 * sources + ENVELOPE_BYTES_MAX
 }
 
 fn record_of<'e>(event: &'e Event<'_>) -> Record<'e, &'e [Seq]> {
