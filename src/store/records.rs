@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use crate::event::{Event, SurfaceOp, code_of, name_of};
 use crate::format::{self, EventType, FrameKind, Record, RecordReader, RecordWriter};
 use crate::ids::{Seq, SessionKey};
-use crate::log::{Batch, FrameDraft};
+use crate::log::{Batch, FrameDraft, FrameSlot, PatchBase};
 use crate::{Error, ErrorKind, Result, limits};
 
 use super::summary::Summary;
@@ -13,13 +13,22 @@ use super::summary::Summary;
 /// More than the envelope of a record takes, sources and type name aside, with what a frame adds.
 const ENVELOPE_BYTES_MAX: usize = 256;
 
+/// The type of events whose data are versions of one value.
+pub(super) const VERSIONED_TYPE: &str = "request/header";
+
+/// Whether an event is stored as what changed since an earlier one, if there is one.
+pub(super) fn is_patched(type_name: &str, data: &str) -> bool {
+    data.len() >= limits::PATCHED_DATA_BYTES_MIN && type_name == VERSIONED_TYPE
+}
+
 /// Where one frame of an encoder's batch stands and which events it holds.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct EncodedRun {
     pub(super) first: Seq,
     pub(super) count: u32,
-    /// Offset of the frame from the start of its batch.
-    pub(super) offset: u64,
+    pub(super) slot: FrameSlot,
+    /// It holds one event, a version that later ones may be a patch of.
+    pub(super) is_version: bool,
 }
 
 /// Encodes a run of events of one session into the frames of a batch.
@@ -32,6 +41,7 @@ pub(super) struct Encoder {
     first: Seq,
     count: u32,
     summary: Summary,
+    base: Option<PatchBase>,
 }
 
 impl Encoder {
@@ -46,7 +56,13 @@ impl Encoder {
             first,
             count: 0,
             summary,
+            base: None,
         }
+    }
+
+    /// Has versions written as patches of `base`.
+    pub(super) fn set_base(&mut self, base: Option<PatchBase>) {
+        self.base = base;
     }
 
     /// Adds the next event.
@@ -60,8 +76,9 @@ impl Encoder {
             return Err(Error::new(ErrorKind::Limit, message).with_seq(event.seq));
         }
         self.summary.apply(event);
-        if event.data.len() >= limits::FRAME_RUN_BYTES {
-            return self.push_large(event);
+        let is_version = is_patched(&event.type_name, &event.data);
+        if is_version || event.data.len() >= limits::FRAME_RUN_BYTES {
+            return self.push_alone(event, is_version);
         }
         self.records.push(&mut self.payload, &record_of(event));
         self.count += 1;
@@ -71,18 +88,23 @@ impl Encoder {
         Ok(())
     }
 
-    /// A large event gets a frame of its own and is copied once, straight into it.
-    fn push_large(&mut self, event: &Event<'_>) -> Result<()> {
+    /// A version or a large event gets a frame of its own and is copied once, straight into it.
+    fn push_alone(&mut self, event: &Event<'_>, is_version: bool) -> Result<()> {
         self.end_run()?;
         let mut draft = self.draft();
         draft.count = 1;
         let sources = event.sources.as_deref().map_or(0, <[Seq]>::len);
-        let offset = self.batch.push_with(draft, |out| {
+        let write = |out: &mut Vec<u8>| {
             out.reserve_exact(event.data.len() + event.type_name.len() + 20 * sources + ENVELOPE_BYTES_MAX);
             RecordWriter::new().push(out, &record_of(event));
             Ok(())
-        })?;
-        self.ran(1, offset);
+        };
+        let slot = if is_version {
+            self.batch.push_version(draft, self.base.as_ref(), write)?
+        } else {
+            self.batch.push_with(draft, write)?
+        };
+        self.ran(1, slot, is_version);
         Ok(())
     }
 
@@ -115,8 +137,8 @@ impl Encoder {
         if self.count == 0 {
             return Ok(());
         }
-        let offset = self.batch.push(self.draft(), &self.payload)?;
-        self.ran(self.count, offset);
+        let slot = self.batch.push(self.draft(), &self.payload)?;
+        self.ran(self.count, slot, false);
         self.payload.clear();
         self.records = RecordWriter::new();
         Ok(())
@@ -132,8 +154,8 @@ impl Encoder {
     }
 
     /// Notes a frame of `count` events.
-    fn ran(&mut self, count: u32, offset: u64) {
-        self.runs.push(EncodedRun { first: self.first, count, offset });
+    fn ran(&mut self, count: u32, slot: FrameSlot, is_version: bool) {
+        self.runs.push(EncodedRun { first: self.first, count, slot, is_version });
         self.first = Seq::new(self.first.get() + u64::from(count));
         self.count = 0;
     }
