@@ -143,8 +143,9 @@ impl Batch {
         added.map(|()| FrameSlot { plain: at as u64, patched, has_patch: false })
     }
 
-    /// Adds an events frame that is a version of something whose earlier version is `base`, or one in this batch. It is
-    /// stored as what changed since then, where that is small and the base is near; else it is a base itself.
+    /// Adds an events frame that is a version of something whose earlier version, of the same subject, is `base` or one in
+    /// this batch. It is stored as what changed since then, where that is small and the base in the same segment; else it
+    /// is a base itself.
     ///
     /// # Errors
     /// As [`push_with`](Self::push_with).
@@ -207,8 +208,9 @@ impl Batch {
     }
 
     /// The last frame as a patch, if there is a base from which little has changed.
+    // Format: section 5.1.
     fn patch_of(&mut self, at: usize, header: FrameHeader, base: Option<&PatchBase>) -> Option<PatchedFrame> {
-        let payload = payload_at(&self.bytes, at, &header)?;
+        let payload = payload_at(&self.bytes, at, &header).filter(|_| header.kind == FrameKind::EVENTS)?;
         let own = self.own_base.as_ref().filter(|(_, own)| own.subject == header.subject);
         let mut bytes = vec![0; FRAME_HEADER_BYTES];
         // Without memory for it there is no patch.
