@@ -1,15 +1,16 @@
-//! Request headers of 2 KB to 1 MB: the time to bring one into canonical form and to compare two, against a UTF-8 check of
-//! the text; and the bytes that an edited one takes in the store.
+//! Request headers of 2 KB to 1 MB: the time to bring one into canonical form, to compare two, and to append an edited one,
+//! against a UTF-8 check of the text; and the bytes that an edited one takes in the store.
 
+use std::cell::Cell;
 use std::hint::black_box;
 
 use sessionlog::event::CanonicalHeader;
 use sessionlog::event::json::Value;
-use sessionlog::{AppendOptions, Draft};
+use sessionlog::{AppendOptions, Draft, Durability, Session, Store};
 use support::measure::{Bench, timed};
 use support::trace::header::Header;
 use support::trace::random::Random;
-use support::{SEED, create, memory_store};
+use support::{SEED, Scratch, create, memory_store};
 
 mod support;
 
@@ -30,9 +31,41 @@ fn main() {
         row("canonicalise", &|| drop(black_box(canonical(black_box(&text)))));
         row("compare_changed", &|| drop(black_box(black_box(&new).changed_since(&old))));
         row("compare_equal", &|| assert!(black_box(&same) == black_box(&old)));
+        let scratch = Scratch::new("header_volume");
+        let store = Store::open(scratch.path()).expect("a new store");
+        let appends = Appends::new(&store, header.clone(), Random::new(SEED));
+        row("append_buffered", &|| appends.next(Durability::Buffered));
+        row("append_synced", &|| appends.next(Durability::Synced));
         print_stored(size_kb, header, random);
     }
     bench.finish();
+}
+
+/// Appends edited headers to one session.
+struct Appends {
+    session: Session,
+    /// The data of each, taken in turn.
+    edits: Vec<String>,
+    done: Cell<usize>,
+}
+
+impl Appends {
+    fn new(store: &Store, mut header: Header, mut random: Random) -> Self {
+        let mut edit = || {
+            header.edit(&mut random);
+            format!(r#"{{"header":{},"reason":"change"}}"#, header.to_json())
+        };
+        let edits = (0..16).map(|_| edit()).collect();
+        Self { session: create(store, "session"), edits, done: Cell::new(0) }
+    }
+
+    fn next(&self, durability: Durability) {
+        let data = &*self.edits[self.done.get() % self.edits.len()];
+        self.done.set(self.done.get() + 1);
+        let options = AppendOptions { expected: None, durability };
+        let draft = Draft::new("request/header", data);
+        self.session.append(&[draft], options).expect("admitted").wait().expect("written");
+    }
 }
 
 fn canonical(text: &str) -> CanonicalHeader {

@@ -176,7 +176,7 @@ impl TextDecoder {
     ) -> Result<(), DecodeFault> {
         text.clear();
         text.try_reserve_exact(text_bytes).map_err(|_| DecodeFault::OutOfMemory)?;
-        // Prefixes are UTF-8 texts and never look like a trained dictionary, whose magic is not UTF-8.
+        // Prefixes are UTF-8 texts or event records, and never look like a trained dictionary, whose magic is neither.
         self.0.decompress_using_dict(text, frame, prefix).map_err(fault)?;
         if text.len() == text_bytes {
             return Ok(());

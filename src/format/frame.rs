@@ -2,7 +2,7 @@
 //! stands.
 
 use super::file_header::NUMBER_END;
-use super::{FRAME_ALIGN_BYTES, FRAME_HEADER_BYTES, crc32};
+use super::{CODEC_PATCH, CODEC_PLAIN, FRAME_ALIGN_BYTES, FRAME_HEADER_BYTES, crc32};
 use crate::ids::{SegmentId, WriterEpoch};
 use crate::{Error, ErrorKind, Result, limits};
 
@@ -82,7 +82,7 @@ pub struct FrameHeader {
     pub begins: bool,
     /// Last frame of its batch.
     pub commits: bool,
-    /// How the payload is encoded; 0 = as it is.
+    /// How the payload is encoded: [`CODEC_PLAIN`], or in events frames [`CODEC_PATCH`].
     pub codec: u8,
     /// Bytes of the payload as stored, without padding.
     pub payload_bytes: u32,
@@ -106,7 +106,7 @@ impl FrameHeader {
             kind,
             begins: false,
             commits: false,
-            codec: 0,
+            codec: CODEC_PLAIN,
             payload_bytes: 0,
             subject,
             tag,
@@ -114,6 +114,12 @@ impl FrameHeader {
             decoded_bytes: 0,
             payload_crc: 0,
         }
+    }
+
+    /// Whether the payload says what changed since another frame's.
+    #[must_use]
+    pub fn is_patch(&self) -> bool {
+        self.kind == FrameKind::EVENTS && self.codec == CODEC_PATCH
     }
 
     /// Bytes from this frame's start to the next one's.
@@ -154,7 +160,7 @@ impl FrameHeader {
         let plausible = bytes[0] != 0
             && bytes[1] & !FLAGS_KNOWN == 0
             && bytes[3] == 0
-            && (bytes[2] != 0 || payload_bytes == u32_at(bytes, 28))
+            && (bytes[2] != CODEC_PLAIN || payload_bytes == u32_at(bytes, 28))
             && u64::from(payload_bytes) <= limits::FRAME_PAYLOAD_BYTES_MAX
             && u64_at(bytes, 8).max(u64_at(bytes, 16)) < NUMBER_END;
         if !plausible || u32_at(bytes, CRC_OFFSET) != header_crc(bytes, place) {
@@ -179,7 +185,8 @@ impl FrameHeader {
     /// # Errors
     /// [`ErrorKind::Unsupported`] for an unknown kind that must not be skipped, or an unknown codec.
     pub fn check_supported(&self) -> Result<()> {
-        if self.kind.is_skippable() || self.kind.is_known() && self.codec == 0 {
+        let codec_is_known = self.codec == CODEC_PLAIN || self.is_patch();
+        if self.kind.is_skippable() || self.kind.is_known() && codec_is_known {
             return Ok(());
         }
         Err(Error::new(
@@ -333,8 +340,10 @@ mod tests {
     #[test]
     fn unknown_frames_are_unsupported_unless_they_may_be_skipped() {
         let with = |kind, codec| FrameHeader { codec, ..FrameHeader::empty(FrameKind(kind), 0, 0) };
-        assert!(with(4, 0).check_supported().is_ok() && with(200, 9).check_supported().is_ok());
-        for unknown in [with(7, 0), with(4, 1)] {
+        for known in [with(4, 0), with(4, 1), with(200, 9)] {
+            assert!(known.check_supported().is_ok());
+        }
+        for unknown in [with(7, 0), with(4, 2), with(3, 1), with(7, 1)] {
             assert_eq!(unknown.check_supported().unwrap_err().kind(), ErrorKind::Unsupported);
         }
     }

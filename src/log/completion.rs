@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use super::batch::FrameSlot;
 use super::commit::{Committer, Failure, Turn};
 use super::group::Group;
 use crate::Result;
@@ -14,11 +15,28 @@ use crate::ids::Position;
 /// Where a committed batch stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Committed {
-    /// Its first frame; the others follow at the offsets that [`Batch::push`](super::Batch::push) answered.
+    /// Its first frame; [`position_of`](Self::position_of) tells of each.
     pub at: Position,
     /// Its end. The batch is durable once [`Log::synced_through`](super::Log::synced_through) is at least
     /// this.
     pub end: Position,
+    /// Frames that have a patch were written as patches.
+    pub(super) patched: bool,
+}
+
+impl Committed {
+    /// Where a frame stands, for which [`Batch::push`](super::Batch::push) answered `slot`.
+    #[must_use]
+    pub fn position_of(&self, slot: &FrameSlot) -> Position {
+        let offset = if self.patched { slot.patched } else { slot.plain };
+        Position { segment: self.at.segment, offset: self.at.offset + offset }
+    }
+
+    /// Whether a frame was written as it is, so that it can be a [base](super::PatchBase).
+    #[must_use]
+    pub const fn is_plain(&self, slot: &FrameSlot) -> bool {
+        !(self.patched && slot.has_patch)
+    }
 }
 
 /// The pending result of one batch.

@@ -14,6 +14,8 @@ pub struct LogMetrics {
     pub group_batches_max: u64,
     /// Bytes written for groups, headers and padding included.
     pub bytes: u64,
+    /// Frames that were written as what changed since an earlier one.
+    pub patches: u64,
     /// Syncs on the commit path.
     pub syncs: u64,
     /// Time spent in them, in nanoseconds.
@@ -34,6 +36,7 @@ pub(super) struct Counters {
     batches: AtomicU64,
     group_batches_max: AtomicU64,
     bytes: AtomicU64,
+    patches: AtomicU64,
     syncs: AtomicU64,
     sync_nanos_total: AtomicU64,
     sync_nanos_max: AtomicU64,
@@ -49,6 +52,10 @@ impl Counters {
 
     pub(super) fn wrote(&self, bytes: u64) {
         self.bytes.fetch_add(bytes, Relaxed);
+    }
+
+    pub(super) fn patched(&self, patches: u64) {
+        self.patches.fetch_add(patches, Relaxed);
     }
 
     pub(super) fn synced(&self, nanos: u64) {
@@ -67,6 +74,7 @@ impl Counters {
             batches: self.batches.load(Relaxed),
             group_batches_max: self.group_batches_max.load(Relaxed),
             bytes: self.bytes.load(Relaxed),
+            patches: self.patches.load(Relaxed),
             syncs: self.syncs.load(Relaxed),
             sync_nanos_total: self.sync_nanos_total.load(Relaxed),
             sync_nanos_max: self.sync_nanos_max.load(Relaxed),

@@ -11,6 +11,7 @@ mod completion;
 mod cursor;
 mod group;
 mod metrics;
+mod patch;
 mod reader;
 mod scan;
 mod seal;
@@ -31,7 +32,7 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 
-pub use batch::{Batch, Durability, FrameDraft};
+pub use batch::{Batch, Durability, FrameDraft, FrameSlot, PatchBase};
 pub use completion::{Committed, Completion};
 pub use metrics::LogMetrics;
 pub use reader::{FrameReader, LogReader, Refreshed};

@@ -8,6 +8,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use super::patch::{FrameFile, PatchReader};
 use super::sealed::SealedFile;
 use crate::format::sealed::SealedName;
 use crate::format::{
@@ -16,11 +17,11 @@ use crate::format::{
 };
 use crate::ids::{Position, SegmentId, WriterEpoch};
 use crate::storage::StorageFile;
-use crate::{Error, Result};
+use crate::{Error, ErrorKind, Result};
 
 /// Receives what a log holds, in order.
 pub trait Visitor {
-    /// A frame of a whole batch, with its payload as stored. A kind that is not known is one that may be
+    /// A frame of a whole batch: its header as stored, its payload decoded. A kind that is not known is one that may be
     /// skipped.
     ///
     /// # Errors
@@ -71,6 +72,8 @@ pub enum DamageCause {
     Payload,
     /// The frame is sound, but another one of its batch is not.
     BrokenBatch,
+    /// The frame is sound, but the one that it says the changes of is not.
+    Patch,
     /// Header or footer of this sealed file, and with it all events in it. The place is its first segment that
     /// no other file has; the bytes are those of the file.
     SealedFile(SealedName),
@@ -106,6 +109,7 @@ pub(super) struct Scanner {
     epoch: WriterEpoch,
     path: PathBuf,
     window: Window,
+    patches: PatchReader,
 }
 
 /// What stands at an offset.
@@ -123,7 +127,8 @@ impl Scanner {
         file: Arc<dyn StorageFile>,
     ) -> Result<Self> {
         let window = Window { file, file_bytes: 0, buf: Vec::new(), start: 0, filled: 0, loads: 0 };
-        let mut scanner = Self { segment, epoch, path, window };
+        let patches = PatchReader::default();
+        let mut scanner = Self { segment, epoch, path, window, patches };
         scanner.forget()?;
         Ok(scanner)
     }
@@ -250,11 +255,31 @@ impl Scanner {
             if was_read_again && !header.matches(rest) {
                 return Err(self.changed(at));
             }
-            let payload_bytes = usize::try_from(header.payload_bytes).unwrap_or(usize::MAX);
-            visitor.frame(place, &header, rest.get(..payload_bytes).unwrap_or_default())?;
+            if header.is_patch() {
+                self.deliver_patch(at, &header, visitor)?;
+            } else {
+                visitor.frame(place, &header, payload_of(&header, rest))?;
+            }
             at += header.frame_bytes();
         }
         Ok(())
+    }
+
+    /// Hands on a patch, decoded. One that has lost its base costs itself and not its batch.
+    fn deliver_patch(&mut self, at: u64, header: &FrameHeader, visitor: &mut dyn Visitor) -> Result<()> {
+        let mut patches = std::mem::take(&mut self.patches);
+        let file = FrameFile { file: self.file(), segment: self.segment, epoch: self.epoch };
+        let stored = payload_of(header, self.rest_of_frame(at, header)?);
+        let outcome = match patches.decode(&file, at, header, stored) {
+            Ok(payload) => visitor.frame(Position { segment: self.segment, offset: at }, header, payload),
+            Err(error) if error.kind() == ErrorKind::Corrupt => {
+                self.report(at, header.frame_bytes(), DamageCause::Patch, Some(*header), visitor);
+                Ok(())
+            }
+            Err(error) => Err(error.with_path(&self.path)),
+        };
+        self.patches = patches;
+        outcome
     }
 
     fn report_broken(&mut self, start: u64, end: u64, visitor: &mut dyn Visitor) -> Result<()> {
@@ -342,6 +367,11 @@ impl Scanner {
     fn changed(&self, at: u64) -> Error {
         self.io_error(io::Error::other("two reads of the same bytes differ"), at)
     }
+}
+
+/// The payload in what follows a frame's header.
+fn payload_of<'r>(header: &FrameHeader, rest: &'r [u8]) -> &'r [u8] {
+    usize::try_from(header.payload_bytes).ok().and_then(|bytes| rest.get(..bytes)).unwrap_or_default()
 }
 
 /// A piece of a file in memory.

@@ -10,10 +10,11 @@ use std::sync::Arc;
 
 use parking_lot::RwLock;
 
+use super::patch::FrameFile;
 use super::scan::Scanner;
 use super::sealed::SealedFile;
 use crate::format::sealed::SealedName;
-use crate::format::{FRAME_HEADER_BYTES, FrameHeader, FramePlace, parse_segment_name, segment_file_name};
+use crate::format::{FrameHeader, parse_segment_name, segment_file_name};
 use crate::ids::{Position, SegmentId, WriterEpoch};
 use crate::storage::{Access, Storage, StorageFile};
 use crate::{Error, ErrorKind, Result, limits};
@@ -21,9 +22,9 @@ use crate::{Error, ErrorKind, Result, limits};
 /// A frame that was read by its position.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Frame {
-    /// Its header.
+    /// Its header, as stored.
     pub header: FrameHeader,
-    /// Its payload as stored.
+    /// Its payload, decoded.
     pub payload: Vec<u8>,
 }
 
@@ -270,44 +271,8 @@ impl Segments {
     /// Reads the frame at `at`, checking header and payload.
     pub(super) fn read(&self, at: Position) -> Result<Frame> {
         let (file, epoch, end) = self.file(at.segment)?;
-        let io = |source| {
-            self.io_error("read frame", &segment_file_name(at.segment), source).with_offset(at.offset)
-        };
-        let mut first = [0; FIRST_READ_BYTES];
-        let filled = read_full(&*file, &mut first, at.offset).map_err(io)?;
-        let place = FramePlace { segment: at.segment, epoch, offset: at.offset };
-        let header = first[..filled].first_chunk().and_then(|bytes| FrameHeader::decode(bytes, place));
-        let Some(header) = header else { return Err(self.corrupt(at, "there is no sound frame header")) };
-        header.check_supported().map_err(|error| self.at(error, at))?;
-        // Before anything is allocated: the frame has to be there.
-        let frame_end = at.offset.saturating_add(header.frame_bytes());
-        if frame_end > end.min(file.len().map_err(io)?) {
-            return Err(self.corrupt(at, "the segment ends within the frame"));
-        }
-        let (Ok(frame_bytes), Ok(payload_bytes)) =
-            (usize::try_from(header.frame_bytes()), usize::try_from(header.payload_bytes))
-        else {
-            return Err(self.at(Error::new(ErrorKind::Limit, "read frame: too large for this machine"), at));
-        };
-        let mut payload = Vec::with_capacity(frame_bytes - FRAME_HEADER_BYTES);
-        payload.extend_from_slice(&first[FRAME_HEADER_BYTES..filled.min(frame_bytes)]);
-        let have = payload.len();
-        payload.resize(frame_bytes - FRAME_HEADER_BYTES, 0);
-        let next = at.offset + (FRAME_HEADER_BYTES + have) as u64;
-        read_full(&*file, &mut payload[have..], next).map_err(io)?;
-        if !header.matches(&payload) {
-            return Err(self.corrupt(at, "the payload does not match its checksum"));
-        }
-        payload.truncate(payload_bytes);
-        Ok(Frame { header, payload })
-    }
-
-    fn corrupt(&self, at: Position, what: &str) -> Error {
-        self.at(Error::new(ErrorKind::Corrupt, format!("read frame: {what}")), at)
-    }
-
-    fn at(&self, error: Error, at: Position) -> Error {
-        error.with_path(self.path(&segment_file_name(at.segment))).with_offset(at.offset)
+        let file = FrameFile { file, segment: at.segment, epoch };
+        file.read(at.offset, end).map_err(|error| error.with_path(self.path(&segment_file_name(at.segment))))
     }
 
     fn file(&self, segment: SegmentId) -> Result<(Arc<dyn StorageFile>, WriterEpoch, u64)> {
@@ -434,9 +399,6 @@ pub(super) fn temporary_name(name: &str) -> String {
 const TEMPORARY_SUFFIX: &str = ".tmp";
 /// A file for the next segment, prepared ahead.
 pub(super) const SPARE_NAME: &str = "spare.tmp";
-
-/// One read serves header and payload of most frames.
-const FIRST_READ_BYTES: usize = 4096;
 
 /// Reads until `buf` is full or the file ends; answers how much.
 pub(super) fn read_full(file: &dyn StorageFile, buf: &mut [u8], offset: u64) -> io::Result<usize> {

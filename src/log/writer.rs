@@ -8,15 +8,15 @@
 use std::io;
 use std::sync::Arc;
 
-use super::batch::Durability;
+use super::batch::{Batch, Durability};
 use super::commit::Entry;
 use super::completion::Committed;
 use super::metrics::Counters;
-use super::scan::Visitor;
+use super::scan::{Damage, Visitor};
 use super::segments::{SPARE_NAME, Segments, temporary_name};
 use crate::format::{
-    FRAME_HEADER_BYTES, Features, FrameHeader, FrameKind, FramePlace, SEGMENT_HEADER_BYTES, SegmentHeader,
-    StoreId, padding_bytes, segment_file_name,
+    CODEC_PLAIN, FRAME_HEADER_BYTES, Features, FrameHeader, FrameKind, FramePlace, Patch,
+    SEGMENT_HEADER_BYTES, SegmentHeader, StoreId, crc32, padding_bytes, segment_file_name,
 };
 use crate::ids::{Position, SegmentId, WriterEpoch};
 use crate::storage::{Access, StorageFile};
@@ -66,6 +66,10 @@ struct Active {
     segment: SegmentId,
     written: u64,
     synced: u64,
+    /// How many bytes more its frames would take without patches.
+    patches_saved: u64,
+    /// The part of that below `synced`.
+    patches_saved_synced: u64,
     /// A group frame of the present commit stands in this segment.
     in_group: bool,
     /// The file holds zeros from `written` up to here.
@@ -80,6 +84,7 @@ struct Active {
 pub(super) struct Backlog {
     file: Arc<dyn StorageFile>,
     through: Position,
+    patches_saved: u64,
 }
 
 impl Backlog {
@@ -158,18 +163,15 @@ impl Writer {
             active.in_group = false;
         }
         let mut batches = 0;
-        self.group_bytes = group.iter().map(|entry| entry.batch.len()).sum();
+        self.group_bytes = 0;
         for entry in &mut *group {
             if entry.batch.is_empty() {
                 let end = self.end();
-                entry.committed = Some(Committed { at: end, end });
+                entry.committed = Some(Committed { at: end, end, patched: false });
                 continue;
             }
             batches += 1;
-            let place = self.place(entry.batch.len())?;
-            self.append(entry.batch.seal(place))?;
-            let at = Position { segment: place.segment, offset: place.offset };
-            entry.committed = Some(Committed { at, end: self.end() });
+            entry.committed = Some(self.append_batch(&mut entry.batch)?);
         }
         self.write_buffered()?;
         if group.iter().any(|entry| entry.durability == Durability::Synced) {
@@ -179,6 +181,19 @@ impl Writer {
             self.parts.counters.group(batches);
         }
         Ok(())
+    }
+
+    fn append_batch(&mut self, batch: &mut Batch) -> Result<Committed> {
+        let place = self.place(batch)?;
+        batch.seal(place, |bytes| self.append(bytes))?;
+        let (patches, saved) = (batch.patches_in(place.segment), batch.saved_in(place.segment));
+        if patches > 0 {
+            self.active_mut()?.patches_saved += saved;
+            self.parts.counters.patched(patches);
+        }
+        self.group_bytes += batch.len() - saved;
+        let at = Position { segment: place.segment, offset: place.offset };
+        Ok(Committed { at, end: self.end(), patched: patches > 0 })
     }
 
     fn end(&self) -> Position {
@@ -191,9 +206,10 @@ impl Writer {
     /// The place for a batch: in the active segment behind its group frame, or in a new one if it does not
     /// fit.
     // Format: section 6.
-    fn place(&mut self, batch_bytes: u64) -> Result<FramePlace> {
+    fn place(&mut self, batch: &Batch) -> Result<FramePlace> {
         if let Some(active) = &self.active {
             let group_bytes = if active.in_group { 0 } else { FRAME_BYTES };
+            let batch_bytes = batch.len() - batch.saved_in(active.segment);
             let needed = active.written + group_bytes + batch_bytes + FRAME_BYTES;
             // A batch too large for any segment gets one of its own.
             if needed > self.parts.segment_bytes_max && active.written > HEADER_BYTES {
@@ -263,6 +279,7 @@ impl Writer {
         self.parts.counters.synced((self.parts.clock)().saturating_sub(started));
         let active = self.active_mut()?;
         active.synced = active.written;
+        active.patches_saved_synced = active.patches_saved;
         Ok(())
     }
 
@@ -301,6 +318,8 @@ impl Writer {
             segment,
             written: HEADER_BYTES,
             synced: HEADER_BYTES,
+            patches_saved: 0,
+            patches_saved_synced: 0,
             in_group: false,
             zeroed,
             zero_target: zeroed,
@@ -333,7 +352,12 @@ impl Writer {
         &mut self,
         copy: impl FnOnce(&mut dyn Visitor) -> Result<()>,
     ) -> Result<()> {
-        self.unless_failed(|writer| writer.begin_segment(|writer| copy(&mut Copier { writer })))
+        self.unless_failed(|writer| {
+            writer.begin_segment(|writer| {
+                let mut copier = Copier { writer, lost: Ok(()) };
+                copy(&mut copier).and(copier.lost)
+            })
+        })
     }
 
     /// The active segment, or the last one that was.
@@ -425,7 +449,10 @@ impl Writer {
 
     fn is_backlog_due(&self) -> bool {
         self.active.as_ref().is_some_and(|active| {
-            active.zeros_are_new || active.written - active.synced > limits::UNSYNCED_BYTES_MAX
+            // Recovery writes patches plain.
+            let patches_save = active.patches_saved - active.patches_saved_synced;
+            let unsynced = active.written - active.synced + patches_save;
+            active.zeros_are_new || unsynced > limits::UNSYNCED_BYTES_MAX
         })
     }
 
@@ -439,7 +466,7 @@ impl Writer {
         let storage = self.parts.segments.storage();
         let file = storage.open(&segment_file_name(active.segment), Access::Write).ok()?;
         active.zeros_are_new = false;
-        Some(Backlog { file, through })
+        Some(Backlog { file, through, patches_saved: active.patches_saved })
     }
 
     /// The backlog's sync returned. If a commit failed meanwhile, that proves nothing.
@@ -448,6 +475,7 @@ impl Writer {
         let active = self.active.as_mut().filter(|_| open);
         if let Some(active) = active.filter(|active| active.segment == backlog.through.segment) {
             active.synced = active.synced.max(backlog.through.offset);
+            active.patches_saved_synced = active.patches_saved_synced.max(backlog.patches_saved);
         }
     }
 
@@ -510,13 +538,15 @@ impl SpareRecipe {
     }
 }
 
-/// Writes the frames it visits anew.
+/// Writes the frames it visits anew, patches plain: their bases stay behind.
 struct Copier<'a> {
     writer: &'a mut Writer,
+    /// How writing the frames went that cannot be read.
+    lost: Result<()>,
 }
 
-impl Visitor for Copier<'_> {
-    fn frame(&mut self, _: Position, header: &FrameHeader, payload: &[u8]) -> Result<()> {
+impl Copier<'_> {
+    fn write(&mut self, header: &FrameHeader, payload: &[u8]) -> Result<()> {
         let writer = &mut *self.writer;
         if !writer.active()?.in_group {
             writer.append_structural(FrameKind::GROUP)?;
@@ -527,8 +557,26 @@ impl Visitor for Copier<'_> {
         writer.append(payload)?;
         writer.append(&[0; 8][..padding_bytes(payload.len())])
     }
+}
 
-    fn damage(&mut self, _: &super::Damage) {}
+impl Visitor for Copier<'_> {
+    fn frame(&mut self, _: Position, header: &FrameHeader, payload: &[u8]) -> Result<()> {
+        if !header.is_patch() {
+            return self.write(header, payload);
+        }
+        let (payload_bytes, payload_crc) = (header.decoded_bytes, crc32(payload));
+        self.write(&FrameHeader { codec: CODEC_PLAIN, payload_bytes, payload_crc, ..*header }, payload)
+    }
+
+    /// A patch whose base is damaged: its header goes on to say what is lost.
+    fn damage(&mut self, damage: &Damage) {
+        let Some(frame) = damage.frame.filter(FrameHeader::is_patch).filter(|_| self.lost.is_ok()) else {
+            return;
+        };
+        let payload = Patch::lost();
+        let header = FrameHeader { payload_bytes: Patch::LOST_BYTES, payload_crc: crc32(&payload), ..frame };
+        self.lost = self.write(&header, &payload);
+    }
 }
 
 fn no_segment() -> Error {

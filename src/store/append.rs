@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::records::Encoder;
+use super::records::{Encoder, is_patched};
 use super::session::{EntryState, Pending, Session};
 use crate::event::json::{Value, equal, scan};
 use crate::event::{
@@ -236,6 +236,9 @@ impl Session {
     fn encode(&self, state: &mut EntryState, drafts: &[Draft<'_>], origin: Origin) -> Result<Encoder> {
         let batch = if state.lacks_create_frame() { self.create_frame()? } else { Batch::new() };
         let mut encoder = Encoder::new(self.entry.key, state.next_seq(), state.summary().clone(), batch);
+        if drafts.iter().any(|draft| is_patched(&draft.type_name, draft.data.text())) {
+            encoder.set_base(self.store.patch_base(state.patch_base));
+        }
         let vocabulary = self.store.vocabulary();
         let Some(live) = &mut state.live else {
             return Err(Error::new(ErrorKind::Closed, format!("append to session {}: no state", self.id())));

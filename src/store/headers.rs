@@ -64,6 +64,7 @@ impl Session {
         for snapshot in &mut snapshots {
             snapshot.stored_bytes = match self.stored_data(snapshot.seq)? {
                 StoredData::Plain => Some(snapshot.bytes),
+                StoredData::Patch(stored_bytes) => Some(stored_bytes),
                 StoredData::Piece(file, piece) if counted.insert((file, piece.id)) => {
                     Some(piece.stored_bytes)
                 }

@@ -7,7 +7,7 @@ use super::records::Encoder;
 use super::session::{EntryState, Pending, Session};
 use super::store::Store;
 use crate::event::{Admitted, SessionHeader};
-use crate::ids::Seq;
+use crate::ids::{Position, Seq};
 use crate::log::{Batch, Durability};
 use crate::{Error, ErrorKind, Result};
 
@@ -44,7 +44,10 @@ impl Session {
         self.check_end(&state)?;
         state.settle()?;
         let encoder = Encoder::new(self.entry.key, state.next_seq(), state.summary().clone(), Batch::new());
-        Ok(Ingest { session: self.clone(), encoder, staged: EntryState::default(), extends: true })
+        let mut ingest =
+            Ingest { session: self.clone(), encoder, staged: EntryState::default(), extends: true };
+        ingest.use_base(state.patch_base);
+        Ok(ingest)
     }
 }
 
@@ -95,7 +98,9 @@ impl Ingest {
         let pending = |completion| Pending { completion, runs, next_seq: next, summary, names: false };
         if !self.extends {
             self.staged.queue(pending(log.enqueue(batch, durability)));
-            return self.staged.settle();
+            self.staged.settle()?;
+            self.use_base(self.staged.patch_base);
+            return Ok(());
         }
         let mut state = self.session.lock()?;
         if state.next_seq() != first {
@@ -105,7 +110,16 @@ impl Ingest {
         }
         state.queue(pending(log.enqueue(batch, durability)));
         state.live = None;
-        state.settle()
+        state.settle()?;
+        let base = state.patch_base;
+        drop(state);
+        self.use_base(base);
+        Ok(())
+    }
+
+    /// Writes the next headers as patches of this one, which is written by now.
+    fn use_base(&mut self, at: Option<Position>) {
+        self.encoder.set_base(self.session.store.patch_base(at));
     }
 
     /// Writes the create frame behind the events that it reveals, twice: no later batch may come to repeat it.

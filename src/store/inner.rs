@@ -14,7 +14,7 @@ use crate::event::Vocabulary;
 use crate::format::parse_segment_name;
 use crate::format::sealed::{SealedDecoder, SealedName};
 use crate::ids::Position;
-use crate::log::{FrameReader, Log, LogOptions, LogReader, Refreshed};
+use crate::log::{FrameReader, Log, LogOptions, LogReader, PatchBase, Refreshed};
 use crate::storage::{self, Storage};
 use crate::{Error, ErrorKind, Result};
 
@@ -152,6 +152,15 @@ impl Inner {
         // Only now: who still holds old places has the old reader, and new places that it does not know are looked up again.
         *self.view.write() = View::of(&follower.reader);
         Ok(())
+    }
+
+    /// What a batch that is about to be queued may hold patches of; read again, so that no session holds it in memory.
+    pub(super) fn patch_base(&self, at: Option<Position>) -> Option<PatchBase> {
+        // Behind another segment it would be of no use.
+        let at = at.filter(|at| at.segment == self.synced_through().segment)?;
+        // What cannot be read is none.
+        let frame = self.frames().read(at).ok()?;
+        Some(PatchBase { at, payload: frame.payload })
     }
 
     /// How far the log is known to be durable.

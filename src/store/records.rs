@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use crate::event::{Event, SurfaceOp, code_of, name_of};
 use crate::format::{self, EventType, FrameKind, Record, RecordReader, RecordWriter};
 use crate::ids::{Seq, SessionKey};
-use crate::log::{Batch, FrameDraft};
+use crate::log::{Batch, FrameDraft, FrameSlot, PatchBase};
 use crate::{Error, ErrorKind, Result, limits};
 
 use super::summary::Summary;
@@ -13,13 +13,22 @@ use super::summary::Summary;
 /// More than the envelope of a record takes, sources and type name aside.
 const ENVELOPE_BYTES_MAX: usize = 64;
 
+/// The type of events whose data are versions of one value.
+pub(super) const VERSIONED_TYPE: &str = "request/header";
+
+/// Whether an event is stored as what changed since an earlier one, if there is one.
+pub(super) fn is_patched(type_name: &str, data: &str) -> bool {
+    data.len() >= limits::PATCHED_DATA_BYTES_MIN && type_name == VERSIONED_TYPE
+}
+
 /// Where one frame of an encoder's batch stands and which events it holds.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct EncodedRun {
     pub(super) first: Seq,
     pub(super) count: u32,
-    /// Offset of the frame from the start of its batch.
-    pub(super) offset: u64,
+    pub(super) slot: FrameSlot,
+    /// It holds one event, a version that later ones may be a patch of.
+    pub(super) is_version: bool,
 }
 
 /// Encodes a run of events of one session into the frames of a batch.
@@ -32,7 +41,10 @@ pub(super) struct Encoder {
     first: Seq,
     count: u32,
     run_at: u64,
+    /// It holds one version and nothing else.
+    is_version: bool,
     summary: Summary,
+    base: Option<PatchBase>,
 }
 
 impl Encoder {
@@ -46,8 +58,15 @@ impl Encoder {
             first,
             count: 0,
             run_at: 0,
+            is_version: false,
             summary,
+            base: None,
         }
+    }
+
+    /// Has versions written as patches of `base`.
+    pub(super) fn set_base(&mut self, base: Option<PatchBase>) {
+        self.base = base;
     }
 
     /// Adds the next event.
@@ -61,7 +80,8 @@ impl Encoder {
             return Err(Error::new(ErrorKind::Limit, message).with_seq(event.seq));
         }
         self.summary.apply(event);
-        if event.data.len() >= limits::FRAME_RUN_BYTES {
+        let is_version = is_patched(&event.type_name, &event.data);
+        if is_version || event.data.len() >= limits::FRAME_RUN_BYTES {
             // It gets a frame of its own.
             self.end_run()?;
         }
@@ -71,7 +91,8 @@ impl Encoder {
         }
         self.records.push(self.batch.payload(), &record_of(event));
         self.count += 1;
-        if self.batch.len() - self.run_at >= limits::FRAME_RUN_BYTES as u64 {
+        self.is_version = is_version;
+        if is_version || self.batch.len() - self.run_at >= limits::FRAME_RUN_BYTES as u64 {
             self.end_run()?;
         }
         Ok(())
@@ -106,10 +127,14 @@ impl Encoder {
         if self.count == 0 {
             return Ok(());
         }
-        let (first, count) = (self.first, self.count);
+        let (first, count, is_version) = (self.first, self.count, self.is_version);
         let draft = FrameDraft { kind: FrameKind::EVENTS, subject: self.key.get(), tag: first.get(), count };
-        let offset = self.batch.end_frame(draft)?;
-        self.runs.push(EncodedRun { first, count, offset });
+        let slot = if is_version {
+            self.batch.end_version(draft, self.base.as_ref())?
+        } else {
+            self.batch.end_frame(draft)?
+        };
+        self.runs.push(EncodedRun { first, count, slot, is_version });
         self.first = self.next_seq();
         self.count = 0;
         self.records = RecordWriter::new();

@@ -10,8 +10,8 @@ use super::records::{events_of, read_event};
 use super::session::{Entry, EntryState, Session};
 use crate::event::{Event, RefusalKind};
 use crate::format::sealed::{SealedItem, SealedName, StoredPiece};
-use crate::ids::Seq;
-use crate::log::FrameReader;
+use crate::ids::{Position, Seq};
+use crate::log::{Frame, FrameReader};
 use crate::{Error, ErrorKind, Result};
 
 /// Rule of the error for a place that sealing took away.
@@ -23,6 +23,8 @@ const LOOKUPS_MAX: u32 = 8;
 pub(super) enum StoredData {
     /// As it is.
     Plain,
+    /// As so many bytes that say what changed since an earlier one.
+    Patch(u64),
     /// As a piece of a sealed file.
     Piece(SealedName, StoredPiece),
     /// Compressed together with that of other events.
@@ -71,11 +73,18 @@ impl Session {
     pub(super) fn stored_data(&self, seq: Seq) -> Result<StoredData> {
         self.again_if_moved(&mut || {
             let places = self.places(&(seq..seq.next()))?;
-            let Some(Place::Sealed(file, row)) = places.runs.last().map(|run| &run.at) else {
-                return Ok(StoredData::Plain);
-            };
-            let piece = self.store.with_decoder(|decoder| file.piece_of(row, seq, decoder))?;
-            Ok(piece.map_or(StoredData::Shared, |piece| StoredData::Piece(file.name(), piece)))
+            match places.runs.last().map(|run| &run.at) {
+                Some(Place::Sealed(file, row)) => {
+                    let piece = self.store.with_decoder(|decoder| file.piece_of(row, seq, decoder))?;
+                    Ok(piece.map_or(StoredData::Shared, |piece| StoredData::Piece(file.name(), piece)))
+                }
+                Some(Place::Frame(at)) => {
+                    let header = read_frame(&places.frames, *at)?.header;
+                    let patch = header.is_patch().then(|| u64::from(header.payload_bytes));
+                    Ok(patch.map_or(StoredData::Plain, StoredData::Patch))
+                }
+                None => Ok(StoredData::Plain),
+            }
         })
     }
 
@@ -151,8 +160,8 @@ impl Session {
         let range = range.start.max(run.first)..range.end.min(run.end());
         match &run.at {
             Place::Frame(at) => {
-                let frame = frames.read(*at).map_err(|error| match error.kind() {
-                    ErrorKind::NotFound => error.with_rule(MOVED),
+                let frame = read_frame(frames, *at).map_err(|error| match error.kind() {
+                    ErrorKind::NotFound => error,
                     _ => error.with_seq(run.first),
                 })?;
                 for event in events_of(&frame.payload, run.first, frame.header.count) {
@@ -254,6 +263,14 @@ impl Iterator for Events {
             }
         }
     }
+}
+
+/// Reads a frame where it was; sealing may have taken it away.
+fn read_frame(frames: &FrameReader, at: Position) -> Result<Frame> {
+    frames.read(at).map_err(|error| match error.kind() {
+        ErrorKind::NotFound => error.with_rule(MOVED),
+        _ => error,
+    })
 }
 
 /// Where the frame or unit that holds `seq` ends.

@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use super::catalog::{Catalog, Place};
-use super::records::event_of;
+use super::records::{VERSIONED_TYPE, event_of};
 use super::session::{Entry, Session};
 use super::store::Store;
 use super::summary::Summary;
@@ -128,7 +128,7 @@ impl<'s> Host<'s> {
         let catalog = store.inner.catalog.lock();
         Self {
             store,
-            versioned_types: code_of("request/header").map(u32::from).into_iter().collect(),
+            versioned_types: code_of(VERSIONED_TYPE).map(u32::from).into_iter().collect(),
             entries: catalog.by_key.clone(),
             needed: needed_by_forks(&catalog),
             highest_key: catalog.highest_key,

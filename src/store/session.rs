@@ -17,7 +17,7 @@ use super::records::EncodedRun;
 use super::store::Store;
 use super::summary::Summary;
 use crate::event::SessionHeader;
-use crate::ids::{SegmentId, Seq, SessionKey};
+use crate::ids::{Position, SegmentId, Seq, SessionKey};
 use crate::log::{Committed, Completion};
 use crate::projection::State;
 use crate::{Error, ErrorKind, Result};
@@ -219,6 +219,8 @@ pub(super) struct EntryState {
     create_frames: CreateFrames,
     /// The projections, queued batches included. Absent until needed.
     pub(super) live: Option<Live>,
+    /// The last written frame that later request headers can be patches of. It counts in its own segment only.
+    pub(super) patch_base: Option<Position>,
     /// The session exists: its create frame is written, queued, or known to be lost.
     pub(super) created: bool,
     pub(super) removed: bool,
@@ -339,8 +341,10 @@ impl EntryState {
             self.create_frames.segment = self.create_frames.segment.max(Some(committed.at.segment));
         }
         for run in pending.runs {
-            let at =
-                crate::Position { segment: committed.at.segment, offset: committed.at.offset + run.offset };
+            let at = committed.position_of(&run.slot);
+            if run.is_version && committed.is_plain(&run.slot) {
+                self.patch_base = Some(at);
+            }
             self.row.take_run(Run { first: run.first, count: run.count, at: Place::Frame(at) });
         }
         self.row.summary = pending.summary;

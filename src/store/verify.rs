@@ -167,6 +167,9 @@ impl Store {
             DamageCause::BrokenBatch => {
                 (RefusalKind::FrameBlock, "a frame is lost with the rest of its batch")
             }
+            DamageCause::Patch => {
+                (RefusalKind::FrameBlock, "a frame says what changed since one that is damaged")
+            }
             _ => (RefusalKind::FrameMagic, "no frame header stands where one should"),
         };
         let lost = match frame {

@@ -59,6 +59,21 @@ fn a_disk_that_lies_about_syncs_fails_the_same_check() {
     }
 }
 
+/// The matrix says nothing of patches unless there are some.
+#[test]
+fn the_histories_write_headers_as_what_changed() {
+    let mut patches = 0;
+    for seed in 0..6 {
+        let storage = FaultStorage::new(seed);
+        let mut host = Host::open(&storage, &Arc::default(), seed).unwrap();
+        for _ in 0..STEPS {
+            host.step().unwrap();
+        }
+        patches += host.store.metrics().unwrap().patches;
+    }
+    assert!(patches > 10, "only {patches}");
+}
+
 /// Works a store over several crashes, and crashes copies of its disk after each operation.
 fn run(seed: u64, plan: FaultPlan) -> (Vec<Crash>, Result<(), String>) {
     let crashes = Arc::new(Mutex::new(Vec::new()));

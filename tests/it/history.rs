@@ -363,7 +363,8 @@ impl Host {
         format!("{what}-{}", self.names)
     }
 
-    /// The next events of a session: on the surface, off it, replacing, of a registered type; now and then a large one.
+    /// The next events of a session: on the surface, off it, replacing, of a registered type; now and then a large one or a
+    /// request header.
     fn batch(&mut self, id: &str) -> Vec<Arc<str>> {
         let held = self.contents.sessions.get(id).map_or(0, |held| held.lines.len());
         let mut lines = Vec::new();
@@ -372,7 +373,7 @@ impl Host {
             let seq = held + lines.len();
             let bytes = [20, 60, 200, 7_000][self.random.below(4)];
             let filler = self.filler(bytes);
-            match (self.random.below(6), self.contents.types.first()) {
+            match (self.random.below(7), self.contents.types.first()) {
                 (0, Some(name)) => lines.push(event(name, seq, &format!(r#""{filler}""#), "")),
                 (1, _) => lines.push(event("todo/write", seq, &format!(r#"{{"todos":["{filler}"]}}"#), "")),
                 (2, _) => {
@@ -382,6 +383,7 @@ impl Host {
                     );
                     lines.push(user(seq + 1, &filler, &replace));
                 }
+                (3, _) => lines.push(header(id, seq, &filler[..8])),
                 _ => lines.push(user(seq, &filler, r#","surfaceOp":"append""#)),
             }
         }
@@ -411,6 +413,15 @@ fn user(seq: usize, text: &str, marks: &str) -> Arc<str> {
         r#"{{"id":"u{seq}","role":"user","content":[{{"type":"text","text":"{text}"}}],"source":{{"kind":"user"}}}}"#
     );
     event("user/message", seq, &data, marks)
+}
+
+/// A request header that is large and, in one session, nearly the same each time.
+fn header(id: &str, seq: usize, edit: &str) -> Arc<str> {
+    let mut random = Random::new(id.bytes().fold(0, |seed, byte| seed << 5 ^ u64::from(byte)));
+    let system: String = (0..200).map(|_| format!("{:016x} ", random.next())).collect();
+    let config = r#"{"provider":"p","model":"m"}"#;
+    let data = format!(r#"{{"header":{{"config":{config},"system":"{edit} {system}"}},"reason":"change"}}"#);
+    event("request/header", seq, &data, "")
 }
 
 pub(crate) fn drafts(lines: &[Arc<str>]) -> Vec<Draft<'_>> {

@@ -16,7 +16,7 @@ fn small<S: Storage + Clone + 'static>(storage: &S) -> Store {
 /// Events of many kinds and sizes, a few segments of them.
 fn fill(session: &Session, turns: u64, salt: u64) {
     for turn in 1..=turns {
-        let text = format!("turn {turn} of {salt} ").repeat(usize::try_from(turn % 7 * 40 + 1).unwrap());
+        let text = format!("turn {turn} of {salt} ").repeat(usize::try_from(turn % 7 * 40 + 200).unwrap());
         let user = format!(
             r#"{{"id":"u{salt}-{turn}","role":"user","content":[{{"type":"text","text":"{text}"}}],"source":{{"kind":"user"}}}}"#
         );

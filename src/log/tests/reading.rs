@@ -13,13 +13,13 @@ fn frames_are_read_back_by_position_and_seen_again_in_order() {
     let storage = TestStorage::new();
     let (log, _) = open(&storage);
     let at = append(&log, 0..3, Synced).at;
-    let offset = {
+    let slot = {
         let mut offsets = Batch::new();
         let draft = FrameDraft { kind: FrameKind::EVENTS, subject: 9, tag: 0, count: 1 };
         offsets.push(draft, &payload(0)).unwrap();
         offsets.push(draft, &payload(1)).unwrap()
     };
-    let frame = log.read(Position { offset: at.offset + offset, ..at }).unwrap();
+    let frame = log.read(Position { offset: at.offset + slot.plain, ..at }).unwrap();
     assert_eq!((frame.header.tag, frame.payload), (1, payload(1)));
     let error = log.read(Position { offset: at.offset + 8, ..at }).unwrap_err();
     assert_eq!((error.kind(), error.offset()), (ErrorKind::Corrupt, Some(at.offset + 8)));
