@@ -8,7 +8,7 @@ use super::sealed::SealedFile;
 use super::segments::{Lost, Segments, read_full};
 use crate::format::{Features, SEGMENT_HEADER_BYTES, SegmentHeader, StoreId, segment_file_name};
 use crate::ids::{Position, SegmentId, WriterEpoch};
-use crate::storage::Access;
+use crate::storage::{Access, StorageFile};
 use crate::{Error, ErrorKind, Result};
 
 const HEADER_BYTES: u64 = SEGMENT_HEADER_BYTES as u64;
@@ -296,6 +296,23 @@ fn report_lost(segments: &Segments, lost: &Lost, visitor: &mut dyn Visitor) {
         cause: DamageCause::SealedFile(lost.name),
         frame: None,
     });
+}
+
+/// The end of a raw segment as it is now, with its file and its epoch; without them nothing in it can be read. `None` if it is
+/// gone.
+pub(super) fn survey_of(
+    segments: &Segments,
+    segment: SegmentId,
+) -> Result<Option<(Arc<dyn StorageFile>, Option<(WriterEpoch, Survey)>)>> {
+    let Some(mut opened) = open_segment(segments, segment)? else { return Ok(None) };
+    let survey = match opened.header {
+        Some(header) => {
+            let survey = opened.scanner.survey(HEADER_BYTES, header.published)?;
+            Some((header.epoch, survey))
+        }
+        None => None,
+    };
+    Ok(Some((opened.scanner.file(), survey)))
 }
 
 /// There is nothing to open.
