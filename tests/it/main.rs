@@ -1,5 +1,6 @@
 //! The integration tests: one binary, one module for each chapter of the engine's story.
 
+mod backup;
 mod concurrent;
 mod containers;
 mod crash;
@@ -12,5 +13,6 @@ mod model;
 mod roundtrip;
 mod sealing;
 mod sessions;
+mod stats;
 mod support;
 mod verdicts;
