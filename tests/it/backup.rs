@@ -145,7 +145,8 @@ fn each_backup_taken_while_others_write_seal_and_remove_holds_what_was_synced_be
     let store = StoreOptions::new().segment_bytes_max(64 << 10).open(&path).unwrap();
     fill(&create(&store, "old"), 10, 1);
     let session = create(&store, "live");
-    let (synced, stop) = (AtomicU64::new(0), AtomicBool::new(false));
+    session.append(&[todo(0)], AppendOptions::default()).unwrap().wait().unwrap();
+    let (synced, stop) = (AtomicU64::new(1), AtomicBool::new(false));
     thread::scope(|scope| {
         scope.spawn(|| {
             let mut round = 0;
