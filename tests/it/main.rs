@@ -7,6 +7,7 @@ mod crash;
 mod damage;
 mod doors;
 mod faults;
+mod format_pin;
 mod history;
 mod layers;
 mod model;

@@ -23,6 +23,7 @@ const LABEL_COLUMNS: usize = 30;
 pub(crate) fn page(title: &str, stats: &Stats, sessions: &[(SessionInfo, Stats)]) -> String {
     let mut body = cards(stats);
     body += &section("Request headers", &headers_text(stats), &headers_plot(stats));
+    body += &section("Surface", SURFACE_TEXT, &surface_figures(stats));
     body += &section("Bytes by type", "Events as unpacked JSON lines.", &types_plot(stats));
     if !sessions.is_empty() {
         let shown = human::counted(sessions.len() as u64, "session");
@@ -33,7 +34,6 @@ pub(crate) fn page(title: &str, stats: &Stats, sessions: &[(SessionInfo, Stats)]
         body += &section("Headers per session", &most, &sessions_plot(sessions, headers));
     }
     body += &section("Compression by file", FILES_TEXT, &files_plot(&stats.files));
-    body += &section("Surface", SURFACE_TEXT, &surface_figures(stats));
     let title = escaped(&human::one_line(title));
     let style = include_str!("report/page.css");
     format!(
@@ -90,8 +90,8 @@ const SURFACE_TEXT: &str =
 fn cards(stats: &Stats) -> String {
     let share = human::share(stats.stored_bytes, stats.logical_bytes);
     let segments = format!(
-        "{} active, {} sealed",
-        human::counted(stats.segments.active, "file"),
+        "{}, {} sealed",
+        human::counted(stats.segments.active, "active file"),
         human::count(stats.segments.sealed)
     );
     let mut cards = vec![
@@ -104,6 +104,12 @@ fn cards(stats: &Stats) -> String {
         ("As JSON lines", human::bytes(stats.logical_bytes), String::new()),
         ("Stored", human::bytes(stats.stored_bytes), format!("{share} of the JSON lines; {segments}")),
     ];
+    let header_share = human::share(stats.headers.logical_bytes, stats.logical_bytes);
+    cards.push((
+        "Request headers",
+        human::count(stats.headers.count),
+        format!("{header_share} of the JSON lines"),
+    ));
     if stats.unreadable > 0 {
         cards.push(("Unreadable events", human::count(stats.unreadable), "run verify".into()));
     }
@@ -141,11 +147,7 @@ fn headers_plot(stats: &Stats) -> String {
         hint: format!("{label}: {} as JSON, {} stored", human::bytes(logical), human::bytes(stored)),
         marks: vec![
             Mark { series: Series::Logical, value: logical, shown: human::bytes(logical) },
-            Mark {
-                series: Series::Stored,
-                value: stored,
-                shown: format!("{} ({})", human::bytes(stored), human::share(stored, logical)),
-            },
+            Mark { series: Series::Stored, value: stored, shown: with_share(stored, logical) },
         ],
     };
     let headers = stats.headers;
@@ -170,7 +172,7 @@ fn types_plot(stats: &Stats) -> String {
         marks: vec![Mark {
             series: Series::Logical,
             value: bytes,
-            shown: format!("{} ({})", human::bytes(bytes), human::share(bytes, stats.logical_bytes)),
+            shown: with_share(bytes, stats.logical_bytes),
         }],
     };
     let (shown, rest) = stats.by_type.split_at(stats.by_type.len().min(TYPES_PLOTTED));
@@ -217,11 +219,7 @@ fn files_plot(files: &[FileStats]) -> String {
                 Mark {
                     series: Series::Stored,
                     value: file.stored_bytes,
-                    shown: format!(
-                        "{} ({})",
-                        human::bytes(file.stored_bytes),
-                        human::share(file.stored_bytes, file.logical_bytes)
-                    ),
+                    shown: with_share(file.stored_bytes, file.logical_bytes),
                 },
             ],
         })
@@ -243,6 +241,12 @@ fn surface_figures(stats: &Stats) -> String {
 fn short_name(name: &str) -> String {
     let number = |part: &str| part.trim_start_matches('0').to_owned();
     name.split('-').map(number).collect::<Vec<_>>().join("–")
+}
+
+/// Bytes, and their share where there is a whole.
+fn with_share(part: u64, whole: u64) -> String {
+    let bytes = human::bytes(part);
+    if whole == 0 { bytes } else { format!("{bytes} ({})", human::share(part, whole)) }
 }
 
 fn label(text: &str) -> String {

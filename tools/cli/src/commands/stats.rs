@@ -15,7 +15,7 @@ use crate::report;
 /// Rows of a table that more often than not would be long; `--json` has all of it.
 const ROWS_MAX: usize = 20;
 /// Sessions in the plots of a report.
-const SESSIONS_PLOTTED: usize = 20;
+const SESSIONS_PLOTTED: usize = 15;
 const BAR_COLUMNS: u64 = 24;
 const NAME_COLUMNS: usize = 48;
 
@@ -151,9 +151,9 @@ fn overview(stats: &Stats, of_session: bool, out: &mut Output) -> anyhow::Result
         "stored",
         human::bytes(stats.stored_bytes),
         format!(
-            "{} of that, in {} active and {} sealed",
+            "{} of that, in {} and {} sealed",
             human::share(stats.stored_bytes, stats.logical_bytes),
-            human::counted(segments.active, "file"),
+            human::counted(segments.active, "active file"),
             human::count(segments.sealed)
         ),
     );
