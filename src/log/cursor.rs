@@ -298,21 +298,20 @@ fn report_lost(segments: &Segments, lost: &Lost, visitor: &mut dyn Visitor) {
     });
 }
 
-/// The end of a raw segment as it is now, with its file and its epoch; without them nothing in it can be read. `None` if it is
-/// gone.
-pub(super) fn survey_of(
-    segments: &Segments,
-    segment: SegmentId,
-) -> Result<Option<(Arc<dyn StorageFile>, Option<(WriterEpoch, Survey)>)>> {
+/// A raw segment's file, and what its end looks like now.
+pub(super) struct Tail {
+    pub(super) file: Arc<dyn StorageFile>,
+    pub(super) epoch: WriterEpoch,
+    /// `None`: nothing in the file can be read.
+    pub(super) survey: Option<Survey>,
+}
+
+/// Takes stock of a raw segment; `None` if it is gone.
+pub(super) fn tail_of(segments: &Segments, segment: SegmentId) -> Result<Option<Tail>> {
     let Some(mut opened) = open_segment(segments, segment)? else { return Ok(None) };
-    let survey = match opened.header {
-        Some(header) => {
-            let survey = opened.scanner.survey(HEADER_BYTES, header.published)?;
-            Some((header.epoch, survey))
-        }
-        None => None,
-    };
-    Ok(Some((opened.scanner.file(), survey)))
+    let epoch = opened.header.map_or(WriterEpoch::new(0), |header| header.epoch);
+    let survey = opened.header.map(|header| opened.scanner.survey(HEADER_BYTES, header.published));
+    Ok(Some(Tail { file: opened.scanner.file(), epoch, survey: survey.transpose()? }))
 }
 
 /// There is nothing to open.

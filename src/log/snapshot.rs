@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
 
-use super::cursor::{no_store, survey_of};
+use super::cursor::{Tail, no_store, tail_of};
 use super::segments::{Segments, read_full, temporary_name};
 use crate::format::{FrameHeader, FrameKind, FramePlace, parse_segment_name, segment_file_name};
 use crate::ids::SegmentId;
@@ -75,7 +75,7 @@ pub fn snapshot(
         let listed = Listed::of(&segments)?;
         copier.drop_all_but(&listed)?;
         if copier.copy(&listed)? {
-            return copier.name_first(&listed);
+            return copier.name_all(&listed);
         }
     }
     let message = "copy store: its files vanish while they are copied; try again";
@@ -106,10 +106,7 @@ impl Listed {
 
     /// The files, and the names that they have in the copy until all of it is there.
     fn targets(&self) -> impl DoubleEndedIterator<Item = (&str, String)> {
-        self.files.iter().map(|(first, name)| match *first == FIRST {
-            true => (&**name, temporary_name(name)),
-            false => (&**name, name.clone()),
-        })
+        self.files.iter().map(|(_, name)| (&**name, temporary_name(name)))
     }
 }
 
@@ -180,20 +177,18 @@ impl Copier<'_> {
     // Format: section 6.
     fn copy_newest(&mut self, segment: SegmentId, target: &str) -> Result<bool> {
         let name = segment_file_name(segment);
-        let Some((file, survey)) = survey_of(self.segments, segment)? else { return Ok(false) };
-        let Some((epoch, survey)) = survey else {
-            let bytes = file.len().map_err(|source| self.failed(&name, source))?;
-            let copied = self.copy_bytes(&name, &*file, target, bytes)?;
-            return self.finish(&copied, target).map(|()| true);
-        };
-        let end = survey.valid_end;
-        if file.len().map_err(|source| self.failed(&name, source))? < end {
+        let Some(Tail { file, epoch, survey }) = tail_of(self.segments, segment)? else { return Ok(false) };
+        let bytes = file.len().map_err(|source| self.failed(&name, source))?;
+        let end = survey.map_or(bytes, |survey| survey.valid_end);
+        if bytes < end {
             return Ok(false);
         }
         let copied = self.copy_bytes(&name, &*file, target, end)?;
-        let place = FramePlace { segment, epoch, offset: end };
-        let end_frame = FrameHeader::empty(FrameKind::END, segment.get(), end).encode(place);
-        copied.write_all_at(&end_frame, end).map_err(|source| self.failed(target, source))?;
+        if survey.is_some() {
+            let place = FramePlace { segment, epoch, offset: end };
+            let end_frame = FrameHeader::empty(FrameKind::END, segment.get(), end).encode(place);
+            copied.write_all_at(&end_frame, end).map_err(|source| self.failed(target, source))?;
+        }
         self.finish(&copied, target)?;
         Ok(true)
     }
@@ -227,17 +222,18 @@ impl Copier<'_> {
         copy.sync_data().map_err(|source| self.failed(target, source))
     }
 
-    /// The copy is a store from here on.
+    /// Gives the files their names; the copy is a store once it has its first segment.
     // Format: section 3.
-    fn name_first(&self, listed: &Listed) -> Result<()> {
-        let sync = |name| self.to.sync_directory().map_err(|source| self.failed(name, source));
-        sync("")?;
-        for (_, name) in listed.files.iter().filter(|(first, _)| *first == FIRST) {
+    fn name_all(&self, listed: &Listed) -> Result<()> {
+        let rename = |name: &str| {
             let renamed = self.to.rename(&temporary_name(name), name);
-            renamed.map_err(|source| self.failed(name, source))?;
-            sync(name)?;
-        }
-        Ok(())
+            renamed.map_err(|source| self.failed(name, source))
+        };
+        let sync = || self.to.sync_directory().map_err(|source| self.failed("", source));
+        let (first, others): (Vec<_>, Vec<_>) = listed.files.iter().partition(|(first, _)| *first == FIRST);
+        others.iter().try_for_each(|(_, name)| rename(name))?;
+        sync()?;
+        first.iter().try_for_each(|(_, name)| rename(name).and_then(|()| sync()))
     }
 
     fn failed(&self, name: &str, source: io::Error) -> Error {

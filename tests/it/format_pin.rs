@@ -290,7 +290,8 @@ fn turn(lines: &mut Vec<String>, n: u64, salt: &str) {
     push("turn/start", format!(r#"{{"turn":{n}}}"#), "");
     let first = usize::try_from((n - 1) * TURN_EVENTS).unwrap();
     // Long enough to be stored once where it occurs again.
-    let text = if n % 2 == 0 { "0123456789abcdef".repeat(260) } else { format!("\\ud83c é {salt} {n}") };
+    let text =
+        if n.is_multiple_of(2) { "0123456789abcdef".repeat(260) } else { format!("\\ud83c é {salt} {n}") };
     push("user/message", message(first, &text), r#","surfaceOp":"append""#);
     let reason = if n == 1 { "initial" } else { "change" };
     push(
