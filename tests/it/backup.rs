@@ -64,6 +64,17 @@ fn a_crash_at_any_moment_leaves_a_whole_backup_or_none() {
     assert!(whole >= 12 && none >= 100, "{whole} whole, {none} without one");
 }
 
+/// A check that a lying disk passes checks nothing.
+#[test]
+fn a_disk_that_lies_about_syncs_loses_the_backup() {
+    let (_, host, _) = worked(1);
+    let target = FaultStorage::new(1);
+    target.set_plan(FaultPlan::new().lying_sync());
+    let to: Arc<dyn Storage> = Arc::new(target.clone());
+    host.store.snapshot_to_storage(&to).unwrap();
+    assert!(opened(&target.crash(CrashMode::DropUnsynced, 0)).is_err());
+}
+
 #[test]
 fn a_failure_of_any_operation_is_told_and_leaves_a_whole_backup_or_none() {
     let (_, host, _) = worked(5);
