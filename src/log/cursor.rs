@@ -8,7 +8,7 @@ use super::sealed::SealedFile;
 use super::segments::{Lost, Segments, read_full};
 use crate::format::{Features, SEGMENT_HEADER_BYTES, SegmentHeader, StoreId, segment_file_name};
 use crate::ids::{Position, SegmentId, WriterEpoch};
-use crate::storage::Access;
+use crate::storage::{Access, StorageFile};
 use crate::{Error, ErrorKind, Result};
 
 const HEADER_BYTES: u64 = SEGMENT_HEADER_BYTES as u64;
@@ -296,6 +296,22 @@ fn report_lost(segments: &Segments, lost: &Lost, visitor: &mut dyn Visitor) {
         cause: DamageCause::SealedFile(lost.name),
         frame: None,
     });
+}
+
+/// A raw segment's file, and what its end looks like now.
+pub(super) struct Tail {
+    pub(super) file: Arc<dyn StorageFile>,
+    pub(super) epoch: WriterEpoch,
+    /// `None`: nothing in the file can be read.
+    pub(super) survey: Option<Survey>,
+}
+
+/// Takes stock of a raw segment; `None` if it is gone.
+pub(super) fn tail_of(segments: &Segments, segment: SegmentId) -> Result<Option<Tail>> {
+    let Some(mut opened) = open_segment(segments, segment)? else { return Ok(None) };
+    let epoch = opened.header.map_or(WriterEpoch::new(0), |header| header.epoch);
+    let survey = opened.header.map(|header| opened.scanner.survey(HEADER_BYTES, header.published));
+    Ok(Some(Tail { file: opened.scanner.file(), epoch, survey: survey.transpose()? }))
 }
 
 /// There is nothing to open.

@@ -17,6 +17,7 @@ mod scan;
 mod seal;
 mod sealed;
 mod segments;
+mod snapshot;
 mod writer;
 
 #[cfg(test)]
@@ -40,6 +41,7 @@ pub use scan::{Damage, DamageCause, Visitor};
 pub use seal::{Keep, SealHost, SealScope};
 pub use sealed::SealedFile;
 pub use segments::Frame;
+pub use snapshot::{LogFile, files, snapshot};
 
 use crate::format::{StoreId, segment_file_name};
 use crate::ids::{Position, SegmentId, WriterEpoch};

@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use super::segments::read_full;
 use crate::format::sealed::{
-    ByteSource, ControlRecord, Sealed, SealedDecoder, SealedFinding, SealedItem, SealedName, SealedSink,
-    SessionRow, StoredPiece, Unit,
+    ByteSource, ControlRecord, OutlineVisitor, Sealed, SealedDecoder, SealedFinding, SealedItem, SealedName,
+    SealedSink, SessionRow, StoredPiece, Unit,
 };
 use crate::format::{EventType, Features, StoreId};
 use crate::ids::{Position, Seq, SessionKey, WriterEpoch};
@@ -115,6 +115,20 @@ impl SealedFile {
         visitor: &mut dyn FnMut(SealedItem<'_>) -> Result<()>,
     ) -> Result<()> {
         self.reader.events(session, range, want, decoder, visitor).map_err(|error| self.at(error))
+    }
+
+    /// Shows a session's events in `range` by their envelopes, and the data of those that the visitor wants.
+    ///
+    /// # Errors
+    /// As [`events`](Self::events).
+    pub fn outline(
+        &self,
+        session: &SessionRow,
+        range: Range<Seq>,
+        decoder: &mut SealedDecoder,
+        visitor: &mut dyn OutlineVisitor,
+    ) -> Result<()> {
+        self.reader.outline(session, range, decoder, visitor).map_err(|error| self.at(error))
     }
 
     /// Where the unit that holds `seq` ends: events up to there are decoded together.

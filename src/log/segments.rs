@@ -58,7 +58,7 @@ pub(super) struct Listing {
     /// Raw segments and sealed files that together have every id from 1, but for those of unreadable files.
     pub(super) segments: Vec<SegmentId>,
     pub(super) sealed: Vec<SealedName>,
-    unreadable: Vec<SealedName>,
+    pub(super) unreadable: Vec<SealedName>,
     /// Files whose segments a sealed file stands for.
     pub(super) superseded: Vec<String>,
     /// Files that were never finished.
@@ -161,7 +161,7 @@ impl Segments {
     }
 
     /// Lists the directory anew as long as `look` meets a file that is gone, or that cannot be read.
-    fn relisting<T>(&self, mut look: impl FnMut(Listing) -> Result<Option<T>>) -> Result<T> {
+    pub(super) fn relisting<T>(&self, mut look: impl FnMut(Listing) -> Result<Option<T>>) -> Result<T> {
         for _ in 0..LISTINGS_MAX {
             if let Some(found) = look(self.list()?)? {
                 return Ok(found);

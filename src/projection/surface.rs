@@ -94,7 +94,7 @@ impl Surface {
         Some(Replacement { seq, start: *shadowed.first()?, end: *shadowed.last()?, shadowed })
     }
 
-    pub(super) fn place(&mut self, seq: Seq, placement: &Placement, digest: Option<Digest>) {
+    pub(crate) fn place(&mut self, seq: Seq, placement: &Placement, digest: Option<Digest>) {
         let node = node_of(seq);
         match placement {
             Placement::LogOnly => return,

@@ -129,6 +129,14 @@ impl Storage for DiskStorage {
         fs::remove_file(self.file_path(name)?)
     }
 
+    fn link(&self, directory: &Path, from: &str, to: &str) -> io::Result<()> {
+        self.check_writable()?;
+        check_name(from)?;
+        let to = self.file_path(to)?;
+        let _naming = self.naming.lock();
+        fs::hard_link(directory.join(from), to)
+    }
+
     fn sync_directory(&self) -> io::Result<()> {
         self.check_writable()?;
         sync_directory(&self.dir)
@@ -272,13 +280,13 @@ fn create_directory(dir: &Path) -> io::Result<()> {
 }
 
 #[cfg(unix)]
-fn sync_directory(dir: &Path) -> io::Result<()> {
+pub(super) fn sync_directory(dir: &Path) -> io::Result<()> {
     File::open(dir)?.sync_all()
 }
 
 /// Windows has no way to sync a directory; its file systems journal names themselves.
 #[cfg(not(unix))]
-fn sync_directory(_dir: &Path) -> io::Result<()> {
+pub(super) fn sync_directory(_dir: &Path) -> io::Result<()> {
     Ok(())
 }
 

@@ -8,12 +8,14 @@ pub mod fault;
 mod memory;
 mod mmap;
 mod ram;
+mod staging;
 #[cfg(test)]
 mod tests;
 
 pub use disk::DiskStorage;
 pub use memory::MemoryStorage;
 pub use mmap::Mapping;
+pub use staging::StagedDirectory;
 
 use std::fmt;
 use std::io;
@@ -41,6 +43,14 @@ pub trait Storage: fmt::Debug + Send + Sync {
 
     /// Removes a file; `NotFound` if there is none. Durable only after [`sync_directory`](Self::sync_directory).
     fn remove(&self, name: &str) -> io::Result<()>;
+
+    /// Gives the file `from` of another directory the name `to` here as well, without copying it; both names must be plain,
+    /// and `to` free (`AlreadyExists`). `Unsupported` where there is no such thing. Durable only after
+    /// [`sync_directory`](Self::sync_directory).
+    fn link(&self, directory: &Path, from: &str, to: &str) -> io::Result<()> {
+        let _ = (directory, from, to);
+        Err(io::ErrorKind::Unsupported.into())
+    }
 
     /// Makes created, renamed and removed names durable.
     fn sync_directory(&self) -> io::Result<()>;

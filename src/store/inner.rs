@@ -14,7 +14,7 @@ use crate::event::Vocabulary;
 use crate::format::parse_segment_name;
 use crate::format::sealed::{SealedDecoder, SealedName};
 use crate::ids::Position;
-use crate::log::{FrameReader, Log, LogOptions, LogReader, PatchBase, Refreshed};
+use crate::log::{FrameReader, Log, LogFile, LogOptions, LogReader, PatchBase, Refreshed};
 use crate::storage::{self, Storage};
 use crate::{Error, ErrorKind, Result};
 
@@ -175,6 +175,11 @@ impl Inner {
     pub(super) fn file_path(&self, name: &str) -> PathBuf {
         let directory = self.storage.path().unwrap_or(Path::new(""));
         if name.is_empty() { directory.to_owned() } else { directory.join(name) }
+    }
+
+    /// The segment files that count, in order.
+    pub(super) fn files(&self) -> Result<Vec<LogFile>> {
+        crate::log::files(&self.storage)
     }
 
     /// Number of segment files, sealed ones included.

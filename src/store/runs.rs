@@ -15,7 +15,7 @@ use crate::log::{Frame, FrameReader};
 use crate::{Error, ErrorKind, Result};
 
 /// Rule of the error for a place that sealing took away.
-const MOVED: &str = "moved";
+pub(super) const MOVED: &str = "moved";
 /// How often a read looks up a place anew before it gives up.
 const LOOKUPS_MAX: u32 = 8;
 
@@ -112,7 +112,7 @@ impl Session {
     }
 
     /// The runs that hold events of `range`, inherited ones first.
-    fn runs(&self, state: &EntryState, range: &Range<Seq>) -> Vec<Run> {
+    pub(super) fn runs(&self, state: &EntryState, range: &Range<Seq>) -> Vec<Run> {
         let mut runs = Vec::new();
         if range.start < range.end {
             inherited_runs(&self.entry, range, &mut runs);
@@ -144,7 +144,7 @@ impl Session {
         Ok(())
     }
 
-    fn missing(&self, seq: Seq) -> Error {
+    pub(super) fn missing(&self, seq: Seq) -> Error {
         let message = format!("read session {}: events are damaged or missing; run verify", self.id());
         Error::new(ErrorKind::Corrupt, message).with_refusal(RefusalKind::SeqGap).with_seq(seq)
     }

@@ -199,7 +199,7 @@ impl SealHost for Host<'_> {
 }
 
 /// Below which seq the events of each session are shared by living forks.
-fn needed_by_forks(catalog: &Catalog) -> HashMap<SessionKey, Seq> {
+pub(super) fn needed_by_forks(catalog: &Catalog) -> HashMap<SessionKey, Seq> {
     let mut needed: HashMap<SessionKey, Seq> = HashMap::new();
     for entry in catalog.by_key.values().filter(|entry| !entry.state.lock().removed) {
         let mut end = Seq::new(u64::MAX);

@@ -71,7 +71,7 @@ fn chained(chain: u32, event: &Event<'_>) -> u32 {
 }
 
 /// Length of the event as one JSON line with its line feed: what [`Event::write_json`] would write.
-fn json_line_bytes(event: &Event<'_>) -> u64 {
+pub(super) fn json_line_bytes(event: &Event<'_>) -> u64 {
     let mut bytes =
         r#"{"type":"","seq":,"time":,"data":}"#.len() + 1 + event.type_name.len() + event.data.len();
     bytes += digits(event.seq.get()) + digits(event.time.unsigned_abs()) + usize::from(event.time < 0);

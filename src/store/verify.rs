@@ -71,16 +71,7 @@ impl Store {
         let before = self.list()?;
         let fresh = StoreOptions::new().open_storage_read_only(Arc::clone(&self.inner.storage))?;
         let mut report = VerifyReport::default();
-        {
-            let catalog = fresh.inner.catalog.lock();
-            report.segments = fresh.inner.segments()?;
-            report.frames = catalog.frames;
-            let findings = &mut report.findings;
-            findings.extend(catalog.damage.iter().map(|damage| self.damage_finding(&catalog, damage)));
-            findings.extend(catalog.faults.iter().map(|fault| self.fault_finding(&catalog, fault)));
-            findings.extend(catalog.nameless().map(|entry| self.nameless_finding(entry)));
-        }
-        self.check_sealed(&fresh, &mut report)?;
+        self.check_files(&fresh, &mut report)?;
         let sessions = fresh.list()?;
         for (done, info) in sessions.iter().enumerate() {
             self.check_cancelled()?;
@@ -106,6 +97,20 @@ impl Store {
             }
         }
         Ok(report)
+    }
+
+    /// Every byte of the files as `fresh` finds them: in place, or in a copy.
+    pub(super) fn check_files(&self, fresh: &Self, report: &mut VerifyReport) -> Result<()> {
+        {
+            let catalog = fresh.inner.catalog.lock();
+            report.segments = fresh.inner.segments()?;
+            report.frames = catalog.frames;
+            let findings = &mut report.findings;
+            findings.extend(catalog.damage.iter().map(|damage| self.damage_finding(&catalog, damage)));
+            findings.extend(catalog.faults.iter().map(|fault| self.fault_finding(&catalog, fault)));
+            findings.extend(catalog.nameless().map(|entry| self.nameless_finding(entry)));
+        }
+        self.check_sealed(fresh, report)
     }
 
     /// Compares the projections that the open store has in memory with a fold of what the files hold.
@@ -138,7 +143,7 @@ impl Store {
                     let key = finding.lost.as_ref().map(|(key, _)| *key);
                     let entry = key.and_then(|key| fresh.inner.catalog.lock().by_key.get(&key).cloned());
                     findings.push(Finding {
-                        path: file.path().to_owned(),
+                        path: self.inner.file_path(&file.name().file_name()),
                         offset: finding.error.offset(),
                         session: entry.map(|entry| entry.header().id.clone()),
                         seq: finding.lost.map(|(_, lost)| lost.start),

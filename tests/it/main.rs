@@ -1,11 +1,13 @@
 //! The integration tests: one binary, one module for each chapter of the engine's story.
 
+mod backup;
 mod concurrent;
 mod containers;
 mod crash;
 mod damage;
 mod doors;
 mod faults;
+mod format_pin;
 mod history;
 mod layers;
 mod model;
@@ -13,5 +15,6 @@ mod patches;
 mod roundtrip;
 mod sealing;
 mod sessions;
+mod stats;
 mod support;
 mod verdicts;

@@ -9,12 +9,12 @@ use sessionlog::{AppendOptions, Draft, ErrorKind, Seq, Session, Store, VerifyOpt
 
 use crate::support::{lines, open, options};
 
-fn small<S: Storage + Clone + 'static>(storage: &S) -> Store {
+pub(crate) fn small<S: Storage + Clone + 'static>(storage: &S) -> Store {
     options().segment_bytes_max(64 << 10).open_storage(Arc::new(storage.clone())).unwrap()
 }
 
 /// Events of many kinds and sizes, a few segments of them.
-fn fill(session: &Session, turns: u64, salt: u64) {
+pub(crate) fn fill(session: &Session, turns: u64, salt: u64) {
     for turn in 1..=turns {
         let text = format!("turn {turn} of {salt} ").repeat(usize::try_from(turn % 7 * 40 + 200).unwrap());
         let user = format!(
@@ -42,7 +42,7 @@ fn fill(session: &Session, turns: u64, salt: u64) {
     }
 }
 
-fn create(store: &Store, id: &str) -> Session {
+pub(crate) fn create(store: &Store, id: &str) -> Session {
     // As a header reads once it was stored.
     let header = SessionHeader { delegation_depth: Some(0), ..SessionHeader::new(id, 1) };
     store.create_session(header).unwrap()
@@ -78,7 +78,7 @@ fn sealed_names(storage: &impl Storage) -> Vec<String> {
 }
 
 /// What verify says is wrong: file and offset.
-fn findings(store: &Store) -> Vec<String> {
+pub(crate) fn findings(store: &Store) -> Vec<String> {
     let options = VerifyOptions { deep: true, strict: false };
     let report = store.verify(options, &mut |_, _| ()).unwrap();
     report.findings.iter().map(|finding| format!("{finding:?}")).collect()

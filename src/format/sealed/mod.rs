@@ -6,13 +6,14 @@
 //! [`limits`](crate::limits), and gives for damaged bytes an error for exactly the events that need them.
 //!
 //! Reading order: `rows` (what is found where), `envelope` (one unit), `pieces` (what events share), `spans` (what
-//! they repeat), `builder`, `reader`, `directory`, `check`.
+//! they repeat), `builder`, `reader`, `directory`, `outline`, `check`.
 
 mod builder;
 mod check;
 mod directory;
 mod envelope;
 mod header;
+mod outline;
 mod output;
 mod pieces;
 mod reader;
@@ -24,6 +25,7 @@ mod tests;
 pub use builder::{SealedBuilder, SealedStats};
 pub use check::SealedFinding;
 pub use header::{SealedHeader, SealedName};
+pub use outline::{OutlineVisitor, StoredSize};
 pub use reader::{ControlRecord, Sealed, SealedDecoder, SealedItem, StoredPiece, Unit};
 pub use rows::{SessionRow, UnitRow};
 

@@ -7,9 +7,9 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use super::check::damage_only;
-use super::envelope::{DataPlace, Envelopes, Splices, Walk};
+use super::envelope::{DataPlace, Envelopes, Splices, Step, Walk};
 use super::pieces::{PieceReader, PieceSource, corrupt, decode_error, stored_bytes};
-use super::rows::{FOOTER_BYTES, FileMark, Footer, Frame, PIECE_ROW_BYTES, SessionRow, UnitRow};
+use super::rows::{FOOTER_BYTES, FileMark, Footer, Frame, PIECE_ROW_BYTES, PieceRow, SessionRow, UnitRow};
 use super::{ByteSource, SealedHeader};
 use crate::format::{EventType, FrameKind, Record, SEGMENT_HEADER_BYTES, StoreId, crc32, varint};
 use crate::ids::{Position, Seq};
@@ -55,6 +55,13 @@ pub struct StoredPiece {
     pub is_difference: bool,
 }
 
+impl StoredPiece {
+    pub(super) fn of(id: u32, row: &PieceRow) -> Self {
+        let stored_bytes = u64::from(row.stored_bytes) + PIECE_ROW_BYTES as u64;
+        Self { id, stored_bytes, is_difference: row.base.is_some() }
+    }
+}
+
 /// What a create, remove or vocabulary frame said.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ControlRecord<'a> {
@@ -73,6 +80,14 @@ pub enum SealedItem<'a> {
     Event(Seq, Record<'a>),
     /// Events whose bytes are damaged.
     Unreadable(Range<Seq>, Error),
+}
+
+/// Where a part of a range of events stands.
+pub(super) enum Part {
+    /// In a unit.
+    Unit(UnitRow, Range<Seq>),
+    /// In none: its row is damaged or missing.
+    Lost(Range<Seq>, Error),
 }
 
 impl<S: ByteSource> Sealed<S> {
@@ -215,12 +230,7 @@ impl<S: ByteSource> Sealed<S> {
         let Some((_, _, DataPlace::Piece(id))) = step else {
             return Ok(None);
         };
-        let row = self.row(id)?;
-        Ok(Some(StoredPiece {
-            id,
-            stored_bytes: u64::from(row.stored_bytes) + PIECE_ROW_BYTES as u64,
-            is_difference: row.base.is_some(),
-        }))
+        Ok(Some(StoredPiece::of(id, &self.row(id)?)))
     }
 
     /// Shows the session's events in `range`, in order. Data is looked up only for the types that `want` names; a unit's
@@ -253,6 +263,19 @@ impl<S: ByteSource> Sealed<S> {
         unit: &mut Unit,
         visitor: &mut dyn FnMut(SealedItem<'_>) -> Result<()>,
     ) -> Result<()> {
+        self.each_part(session, range, &mut |part| match part {
+            Part::Unit(row, part) => self.unit_events(&row, part, want, decoder, unit, visitor),
+            Part::Lost(lost, error) => visitor(SealedItem::Unreadable(lost, error)),
+        })
+    }
+
+    /// Shows in which units the session's events in `range` stand, in order, and which stand in none that can be found.
+    pub(super) fn each_part(
+        &self,
+        session: &SessionRow,
+        range: Range<Seq>,
+        visit: &mut dyn FnMut(Part) -> Result<()>,
+    ) -> Result<()> {
         let end = range.end.min(session.end());
         let mut next = range.start.max(session.first);
         let mut damage = None;
@@ -270,17 +293,17 @@ impl<S: ByteSource> Sealed<S> {
             };
             if row.first > next {
                 let error = damage.take().unwrap_or_else(|| self.missing());
-                visitor(SealedItem::Unreadable(next..row.first.min(end), error))?;
+                visit(Part::Lost(next..row.first.min(end), error))?;
             }
             let part = next.max(row.first)..row.end().min(end);
             next = part.end.max(next);
             if part.start < part.end {
-                self.unit_events(&row, part, want, decoder, unit, visitor)?;
+                visit(Part::Unit(row, part))?;
             }
         }
         if next < end {
             let error = damage.unwrap_or_else(|| self.missing());
-            visitor(SealedItem::Unreadable(next..end, error))?;
+            visit(Part::Lost(next..end, error))?;
         }
         Ok(())
     }
@@ -328,7 +351,7 @@ impl<S: ByteSource> Sealed<S> {
     }
 
     /// Data at `place` in a unit whose text is loaded when it is first needed.
-    fn data_in<'a>(
+    pub(super) fn data_in<'a>(
         &self,
         row: &UnitRow,
         text: &'a mut Option<String>,
@@ -456,7 +479,7 @@ impl SealedDecoder {
         Ok(Self { pieces: PieceReader::new()?, file: None, data: String::new(), unit: Unit::default() })
     }
 
-    fn enter<S: ByteSource>(&mut self, file: &Sealed<S>) {
+    pub(super) fn enter<S: ByteSource>(&mut self, file: &Sealed<S>) {
         let file = Some((file.header.store_id, file.header.mark(), file.footer_crc));
         if self.file != file {
             self.pieces.forget();
@@ -468,11 +491,13 @@ impl SealedDecoder {
 impl Unit {
     /// Where the data of each event is.
     pub(super) fn places(&self) -> impl Iterator<Item = (Seq, DataPlace<'_>)> {
+        self.steps().map(|(seq, _, place)| (seq, place))
+    }
+
+    /// The events without their data, and where that is.
+    pub(super) fn steps(&self) -> impl Iterator<Item = Step<'_>> {
         let mut walk = self.envelopes.walk();
-        std::iter::from_fn(move || {
-            let (seq, _, place) = walk.as_mut()?.step().ok()??;
-            Some((seq, place))
-        })
+        std::iter::from_fn(move || walk.as_mut()?.step().ok()?)
     }
 
     /// Memory held, in bytes, to account for in a cache.

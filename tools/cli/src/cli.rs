@@ -7,8 +7,8 @@ use clap::{Parser, Subcommand};
 use sessionlog::{Seq, Store, StoreOptions};
 
 use crate::commands::{
-    append, close, compact, demo, export, fork, headers, import, inspect, ls, replay, request, rm, show,
-    verify,
+    append, backup, close, compact, demo, export, fork, headers, import, inspect, ls, replay, request, rm,
+    show, stats, verify,
 };
 use crate::exit::Exit;
 use crate::output::Output;
@@ -44,6 +44,8 @@ enum Command {
     Close(close::Args),
     Export(export::Args),
     Verify(verify::Args),
+    Stats(stats::Args),
+    Backup(backup::Args),
     Compact(compact::Args),
     Rm(rm::Args),
 }
@@ -76,6 +78,8 @@ impl Command {
             Self::Close(args) => close::run(context, &args),
             Self::Export(args) => export::run(context, &args),
             Self::Verify(args) => verify::run(context, &args),
+            Self::Stats(args) => stats::run(context, &args),
+            Self::Backup(args) => backup::run(context, &args),
             Self::Compact(args) => compact::run(context, &args),
             Self::Rm(args) => rm::run(context, &args),
         }

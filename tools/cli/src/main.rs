@@ -1,7 +1,7 @@
 //! The `sessionlog` command line: a thin face of the library.
 //!
 //! Reading order: [`cli`] names the commands, each file under [`commands`] is one of them, [`output`] is all
-//! that they print, [`exit`] is how they end.
+//! that they print, [`report`] the page with plots, [`exit`] is how they end.
 
 mod cli;
 mod commands;
@@ -9,6 +9,7 @@ mod conversation;
 mod exit;
 mod judging;
 mod output;
+mod report;
 mod samples;
 mod source;
 

@@ -1,6 +1,7 @@
 //! The commands, a file each: its arguments and what it does with them.
 
 pub(crate) mod append;
+pub(crate) mod backup;
 pub(crate) mod close;
 pub(crate) mod compact;
 pub(crate) mod demo;
@@ -14,4 +15,5 @@ pub(crate) mod replay;
 pub(crate) mod request;
 pub(crate) mod rm;
 pub(crate) mod show;
+pub(crate) mod stats;
 pub(crate) mod verify;

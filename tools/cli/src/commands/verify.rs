@@ -94,7 +94,8 @@ fn document(finding: &Finding) -> String {
         .end()
 }
 
-fn sentence(finding: &Finding) -> String {
+/// A finding in one line.
+pub(crate) fn sentence(finding: &Finding) -> String {
     let mut place = finding.path.display().to_string();
     if let Some(offset) = finding.offset {
         place.push_str(&format!(", byte offset {offset}"));

@@ -21,6 +21,13 @@ impl Progress {
         Self::new(total, "{bar:30} {human_pos}/{human_len} sessions, {per_sec}, ETA {eta} {msg}")
     }
 
+    /// A sign of life for work whose size is not known.
+    pub(crate) fn of_unknown(what: &'static str) -> Self {
+        let progress = Self::new(0, "{spinner} {msg} {elapsed}");
+        progress.tell(|| what.to_owned());
+        progress
+    }
+
     fn new(total: u64, template: &str) -> Self {
         if !io::stderr().is_terminal() {
             return Self { bar: ProgressBar::hidden() };

@@ -50,6 +50,12 @@ impl Bench {
         Run::of(self.command(args).output().unwrap())
     }
 
+    /// Runs over another store.
+    pub(crate) fn run_over(&self, store: &Path, args: &[&str]) -> Run {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sessionlog"));
+        Run::of(command.arg("--store").arg(store).args(args).stdin(Stdio::null()).output().unwrap())
+    }
+
     /// Runs with `input` as a file on stdin.
     pub(crate) fn run_with(&self, args: &[&str], input: &str) -> Run {
         let path = self.file("stdin", input);

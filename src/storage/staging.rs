@@ -1,0 +1,137 @@
+//! A directory that appears under its name only when it is whole.
+//!
+//! Owns the name beside the target under which it is filled until then. Never touches what stands at the target, unless it is
+//! an empty directory, and never leaves a part of the new one there.
+
+use super::{DiskStorage, Storage, disk::sync_directory};
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Temporary names that are tried before giving up.
+const NAMES_TRIED_MAX: u32 = 1 << 16;
+
+/// A directory on its way. Dropped before it was published, it is removed.
+#[derive(Debug)]
+pub struct StagedDirectory {
+    target: PathBuf,
+    storage: Arc<DiskStorage>,
+    /// Where the directory is now, unless it has its name.
+    staged: Option<PathBuf>,
+}
+
+impl StagedDirectory {
+    /// A new directory beside `target`, which must not exist, or be an empty directory. Its parent must exist. The name is
+    /// `{target}.{12 hexadecimal digits}.tmp`, where the digits only need to be free.
+    ///
+    /// # Errors
+    /// `AlreadyExists` if something else stands at `target`, `NotFound` without a parent, and what the system reports.
+    pub fn create(target: impl AsRef<Path>) -> io::Result<Self> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let target = std::path::absolute(target)?;
+        check_vacant(&target)?;
+        for _ in 0..NAMES_TRIED_MAX {
+            let number = u64::from(std::process::id()) << 16 | NEXT.fetch_add(1, Ordering::Relaxed) & 0xFFFF;
+            let mut name = target.clone().into_os_string();
+            name.push(format!(".{number:012x}.tmp"));
+            let staged = PathBuf::from(name);
+            // A leftover of another attempt is not ours to fill.
+            if fs::symlink_metadata(&staged).is_err() {
+                let storage = Arc::new(DiskStorage::open(&staged, true)?);
+                return Ok(Self { target, storage, staged: Some(staged) });
+            }
+        }
+        Err(io::Error::new(ErrorKind::AlreadyExists, "no temporary name is free"))
+    }
+
+    /// What the directory is filled through. Nobody may have a file of it open when it is published.
+    #[must_use]
+    pub fn storage(&self) -> Arc<DiskStorage> {
+        Arc::clone(&self.storage)
+    }
+
+    /// Gives the directory its name, durably. What was written to its files must be durable by now.
+    ///
+    /// # Errors
+    /// `AlreadyExists` if something was put there meanwhile, and what the system reports; the directory is removed then.
+    pub fn publish(mut self) -> io::Result<PathBuf> {
+        self.storage.sync_directory()?;
+        check_vacant(&self.target)?;
+        if let Some(staged) = &self.staged {
+            // Not every system puts a directory in the place of an empty one.
+            if self.target.is_dir() {
+                fs::remove_dir(&self.target)?;
+            }
+            fs::rename(staged, &self.target)?;
+        }
+        self.staged = None;
+        self.target.parent().map_or(Ok(()), sync_directory)?;
+        Ok(self.target.clone())
+    }
+}
+
+impl Drop for StagedDirectory {
+    fn drop(&mut self) {
+        // Best effort: a leftover is recognised by its name and harms nobody.
+        if let Some(staged) = &self.staged {
+            let _leftover = fs::remove_dir_all(staged);
+        }
+    }
+}
+
+fn check_vacant(target: &Path) -> io::Result<()> {
+    match fs::symlink_metadata(target) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+        Ok(found) if found.is_dir() && fs::read_dir(target)?.next().is_none() => Ok(()),
+        Ok(_) => Err(ErrorKind::AlreadyExists.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(dir: &Path) -> Vec<String> {
+        let mut names: Vec<_> = fs::read_dir(dir)
+            .expect("list")
+            .map(|e| e.expect("entry").file_name().into_string().expect("text"))
+            .collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn a_directory_appears_whole_and_alone() {
+        let parent = tempfile::tempdir().expect("tempdir");
+        for empty_before in [false, true] {
+            let target = parent.path().join(format!("target-{empty_before}"));
+            if empty_before {
+                fs::create_dir(&target).expect("mkdir");
+            }
+            let staged = StagedDirectory::create(&target).expect("staged");
+            staged.storage().create_new("a").expect("file");
+            assert!(!target.join("a").exists());
+            assert_eq!(staged.publish().expect("published"), target);
+            assert_eq!(names(&target), ["a"]);
+        }
+        assert_eq!(names(parent.path()), ["target-false", "target-true"]);
+    }
+
+    #[test]
+    fn what_stands_there_stays_and_nothing_is_left_beside_it() {
+        let parent = tempfile::tempdir().expect("tempdir");
+        let target = parent.path().join("target");
+        drop(StagedDirectory::create(&target).expect("staged"));
+        let late = StagedDirectory::create(&target).expect("staged");
+        fs::write(&target, "precious").expect("write");
+        assert_eq!(late.publish().expect_err("taken").kind(), ErrorKind::AlreadyExists);
+        assert_eq!(StagedDirectory::create(&target).expect_err("a file").kind(), ErrorKind::AlreadyExists);
+        assert_eq!(names(parent.path()), ["target"]);
+        assert_eq!(fs::read_to_string(&target).expect("read"), "precious");
+        let deeper = parent.path().join("absent").join("target");
+        assert_eq!(StagedDirectory::create(deeper).expect_err("no parent").kind(), ErrorKind::NotFound);
+    }
+}
