@@ -197,6 +197,7 @@ fn sessions_plot(sessions: &[(SessionInfo, Stats)], value: impl Fn(&(SessionInfo
             }
         })
         .collect();
+    rows.retain(|row| row.marks.iter().any(|mark| mark.value > 0));
     rows.sort_by_key(|row| std::cmp::Reverse(row.marks.first().map(|mark| mark.value)));
     bars("By session", &rows)
 }
