@@ -48,8 +48,8 @@ pub use ids::{Position, SegmentId, Seq, SessionKey, WriterEpoch};
 pub use log::{Completion, Durability};
 pub use store::{
     AppendOptions, Appended, Cancel, Clock, Compacted, Draft, Events, Finding, HeaderSnapshot, Request,
-    Revision, Session, SessionCondition, SessionInfo, Store, StoreOptions, Submission, VerifyOptions,
-    VerifyReport,
+    Revision, Session, SessionCondition, SessionInfo, SessionWarning, Store, StoreOptions, Submission,
+    VerifyOptions, VerifyReport,
 };
 
 #[doc = include_str!("docs/architecture.md")]

@@ -31,4 +31,4 @@ pub use runs::Events;
 pub use seal::Compacted;
 pub use session::{Revision, Session};
 pub use store::{SessionCondition, SessionInfo, Store, Submission};
-pub use verify::{Finding, VerifyOptions, VerifyReport};
+pub use verify::{Finding, SessionWarning, VerifyOptions, VerifyReport};

@@ -10,6 +10,9 @@ use crate::conversation::text_of;
 use crate::output::json::{Json, Object, Raw};
 use crate::output::{Style, human};
 
+/// Warnings of one kind that are told to a person one by one; the rest is counted.
+pub(crate) const WARNINGS_TOLD_MAX: u64 = 10;
+
 /// The judging view. Keys that a refused log has no answer for are absent.
 pub(crate) fn document(path: Option<&str>, judgement: &Judgement) -> String {
     let mut document = Object::new();
@@ -72,14 +75,27 @@ pub(crate) fn print(out: &mut impl Write, style: Style, path: &str, judgement: &
         line("closer", &format!("{} at seq {}", closer.type_name, closer.seq))?;
     }
     for (kind, total) in judgement.warnings.totals() {
-        let first = judgement.warnings.listed().iter().find(|warning| warning.kind == kind);
-        let message = first.map_or("", |warning| warning.message.as_str());
-        let place = first
-            .and_then(|warning| warning.seq)
-            .map_or(String::new(), |seq| format!(", first at seq {seq}"));
-        line("warning", &format!("{kind} ({total}{place}): {message}"))?;
+        let of_kind = judgement.warnings.listed().iter().filter(|warning| warning.kind == kind);
+        let mut told = 0;
+        for warning in of_kind.take(usize::try_from(WARNINGS_TOLD_MAX).unwrap_or(usize::MAX)) {
+            line("warning", &warning_sentence(warning))?;
+            told += 1;
+        }
+        if total > told {
+            line("warning", &format!("{kind}: {} more", human::count(total - told)))?;
+        }
     }
     Ok(())
+}
+
+/// What is odd, where, and why.
+pub(crate) fn warning_sentence(warning: &Warning) -> String {
+    let mut text = warning.kind.to_string();
+    place(&mut text, warning.line, None);
+    if let Some(seq) = warning.seq {
+        text.push_str(&format!(", seq {seq}"));
+    }
+    format!("{text}: {}", warning.message)
 }
 
 /// Where and why a log was refused.

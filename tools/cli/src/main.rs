@@ -7,6 +7,7 @@ mod cli;
 mod commands;
 mod conversation;
 mod exit;
+mod interrupt;
 mod judging;
 mod output;
 mod samples;

@@ -6,3 +6,4 @@ mod exits;
 mod import;
 mod reads;
 mod support;
+mod warnings;
