@@ -14,6 +14,7 @@ pub(crate) fn throws(cancel: &Cancel) -> anyhow::Result<()> {
     let (cancel, asked) = (cancel.clone(), AtomicBool::new(false));
     let handler = move || {
         if asked.swap(true, Ordering::Relaxed) {
+            #[expect(clippy::disallowed_methods, reason = "asked twice, nobody waits for what is open")]
             process::exit(i32::from(exit::FAILED));
         }
         cancel.cancel("interrupted");

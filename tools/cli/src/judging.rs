@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use sessionlog::event::{Event, Refusal, SessionHeader, SessionState, Warning};
 use sessionlog::import::{CutRecord, Judgement, LoggedHeader, Repair, Verdict};
-use sessionlog::projection::{Replacement, State};
+use sessionlog::projection::{Replacement, State, Usage};
 
 use crate::conversation::text_of;
 use crate::output::json::{Json, Object, Raw};
@@ -42,7 +42,10 @@ fn folded(document: &mut Object, state: &State, judgement: &Judgement) {
         Ok(cuts) => document.field("pairing", cuts).field("pairingError", None::<&str>),
         Err(error) => document.field("pairingError", error.message()),
     };
-    document.field("messages", state.message_count()).field("closers", judgement.closers.as_slice());
+    document
+        .field("messages", state.message_count())
+        .field("closers", judgement.closers.as_slice())
+        .field("usage", &judgement.usage);
 }
 
 /// Writes the judgement for people.
@@ -70,6 +73,9 @@ pub(crate) fn print(out: &mut impl Write, style: Style, path: &str, judgement: &
     if let Some(state) = &judgement.state {
         line("events", &contents(state, judgement))?;
         line("request", &request(state))?;
+        if let Some(tokens) = tokens(&judgement.usage) {
+            line("tokens", &tokens)?;
+        }
     }
     for closer in &judgement.closers {
         line("closer", &format!("{} at seq {}", closer.type_name, closer.seq))?;
@@ -86,6 +92,26 @@ pub(crate) fn print(out: &mut impl Write, style: Style, path: &str, judgement: &
         }
     }
     Ok(())
+}
+
+/// The tokens that a session's own requests took; nothing where none were reported.
+pub(crate) fn tokens(usage: &Usage) -> Option<String> {
+    if usage.steps() == 0 {
+        return None;
+    }
+    let total = usage.total();
+    let parts = [
+        (total.input, "in"),
+        (total.output, "out"),
+        (total.reasoning, "of it reasoning"),
+        (total.cache_read, "read from cache"),
+        (total.cache_write, "written to cache"),
+    ];
+    let mut text = human::counted(usage.steps(), "step");
+    for (number, what) in parts.into_iter().filter(|(number, what)| *number > 0 || what.len() < 4) {
+        text.push_str(&format!(", {} {what}", human::count(number)));
+    }
+    Some(text)
 }
 
 /// What is odd, where, and why.
@@ -207,6 +233,21 @@ impl Json for Warning {
             .field("line", self.line)
             .field("seq", self.seq)
             .field("message", &self.message)
+            .end();
+        out.push_str(&object);
+    }
+}
+
+impl Json for Usage {
+    fn write(&self, out: &mut String) {
+        let total = self.total();
+        let object = Object::new()
+            .field("steps", self.steps())
+            .field("inputTokens", total.input)
+            .field("outputTokens", total.output)
+            .field("cacheReadTokens", total.cache_read)
+            .field("cacheWriteTokens", total.cache_write)
+            .field("reasoningTokens", total.reasoning)
             .end();
         out.push_str(&object);
     }

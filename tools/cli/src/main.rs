@@ -10,6 +10,7 @@ mod exit;
 mod interrupt;
 mod judging;
 mod output;
+mod redaction;
 mod samples;
 mod source;
 

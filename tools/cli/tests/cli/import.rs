@@ -139,3 +139,48 @@ fn foreign_types_and_bytes_are_taken_only_when_allowed() {
     assert_eq!((run.code, &run.documents()[0]["refusal"]["kind"]), (1, &json!("invalid-utf8")));
     assert_eq!(bench.run(&["import", &invalid, "--lossy-utf8"]).code, 0);
 }
+
+/// The import waits for its output to be read, so it cannot have ended when it is interrupted.
+#[cfg(unix)]
+#[test]
+fn an_interrupted_import_keeps_what_it_told_and_goes_on_when_run_again() {
+    use std::io::{BufRead, BufReader, Read};
+    const LOGS: usize = 120;
+    let bench = Bench::new();
+    let root = bench.path("root");
+    fs::create_dir(&root).unwrap();
+    let odd = r#"{"type":"todo/write","seq":SEQ,"time":0,"data":{"a":-0}}"#;
+    for number in 0..LOGS {
+        let events: String = (0..50).map(|seq| odd.replace("SEQ", &format!("{seq}")) + "\n").collect();
+        fs::write(root.join(format!("{number:03}.jsonl")), header(&format!("s{number}")) + "\n" + &events)
+            .unwrap();
+    }
+    let root = root.to_str().unwrap();
+    let mut child = bench.command(&["import", root, "--json", "--jobs", "2"]).spawn().unwrap();
+    let (mut stdout, mut stderr) =
+        (BufReader::new(child.stdout.take().unwrap()), BufReader::new(child.stderr.take().unwrap()));
+    let mut told = String::new();
+    stdout.read_line(&mut told).unwrap();
+    let killed = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(killed.success());
+    let mut notes = String::new();
+    stderr.read_line(&mut notes).unwrap();
+    assert!(notes.starts_with("interrupted: "), "{notes}");
+    stdout.read_to_string(&mut told).unwrap();
+    stderr.read_to_string(&mut notes).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(3));
+
+    let told: Vec<Value> = told.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let taken = verdicts(&told).len();
+    assert!(0 < taken && taken < LOGS, "{taken}");
+    assert_eq!(told.last().unwrap()["summary"]["accepted"], taken);
+    let next = format!("{taken} of {LOGS} logs are in; run the same command again");
+    assert!(notes.contains(&next), "{notes}");
+    assert_eq!(bench.json(&["ls"]).len(), taken, "what was told is in, and nothing else");
+    assert_eq!(bench.run(&["verify", "--deep"]).code, 0);
+
+    let rest = bench.json(&["import", root]);
+    let added = |log: &&Value| log["added"] == 50;
+    assert_eq!(rest[..LOGS].iter().filter(added).count(), LOGS - taken);
+    assert_eq!(bench.json(&["ls"]).len(), LOGS);
+}

@@ -5,5 +5,6 @@ mod beside;
 mod exits;
 mod import;
 mod reads;
+mod redact;
 mod support;
 mod warnings;
