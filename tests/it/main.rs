@@ -9,6 +9,7 @@ mod faults;
 mod history;
 mod layers;
 mod model;
+mod redact;
 mod roundtrip;
 mod sealing;
 mod sessions;

@@ -171,8 +171,8 @@ mod tests {
             format!("-----BEGIN RSA PRIVATE KEY-----\nMIIE{long}\n-----END RSA PRIVATE KEY-----"),
         ];
         for key in keys {
-            assert_eq!(found(None, &format!("see {key}, it works")), [key.clone()], "{key}");
-            assert_eq!(found(None, &format!("KEY_{key}")), [key.clone()], "{key}");
+            assert_eq!(found(None, &format!("see {key}, it works")), [&*key], "{key}");
+            assert_eq!(found(None, &format!("KEY_{key}")), [&*key], "{key}");
         }
         let cut = "-----BEGIN PRIVATE KEY-----\nMIIEabc";
         assert_eq!(found(None, &format!("x {cut}")), [cut]);
