@@ -184,3 +184,51 @@ fn an_interrupted_import_keeps_what_it_told_and_goes_on_when_run_again() {
     assert_eq!(rest[..LOGS].iter().filter(added).count(), LOGS - taken);
     assert_eq!(bench.json(&["ls"]).len(), LOGS);
 }
+
+/// Later v0 writers spell provenance in ranges and mark types of their own; what is stored and exported has one spelling.
+#[test]
+fn ranges_are_written_out_and_ignorable_types_kept() {
+    let bench = Bench::new();
+    let message = |seq: u64, marks: &str| {
+        let data = format!(r#"{{"id":"m{seq}","role":"user","content":[],"source":{{"kind":"user"}}}}"#);
+        format!(r#"{{"type":"user/message","seq":{seq},"time":0,"data":{data},"surfaceOp":{marks}}}"#)
+    };
+    let later = r#"{"type":"later/event","seq":1,"time":0,"data":[1E3],"ignorable":true}"#;
+    let log = |sources: &str| {
+        let replace = format!(r#"{{"op":"replace","start":0,"end":2}},"sourceEventSeqs":{sources}"#);
+        [
+            header("later"),
+            message(0, r#""append""#),
+            later.to_owned(),
+            message(2, r#""append""#),
+            message(3, &replace),
+        ]
+        .join("\n")
+            + "\n"
+    };
+    let path = bench.file("ranges.jsonl", log("[[0,1],2]"));
+    let told = bench.json(&["import", &path]).remove(0);
+    let (kind, seq) = (&told["warnings"][0]["kind"], &told["warnings"][0]["seq"]);
+    assert_eq!((kind, seq, told["warnings"].as_array().unwrap().len()), (&json!("normalised"), &json!(3), 1));
+    let out = bench.run(&["export", "later", "--to", "-"]).stdout;
+    assert!(out.contains(later) && out.contains(r#""sourceEventSeqs":[0,1,2]"#), "{out}");
+    let again = bench.json(&["import", &path, "--dry-run"]).remove(0);
+    assert_eq!((&again["added"], &again["skipped"]), (&json!(0), &json!(4)));
+
+    for (sources, kind) in [
+        ("[[0,3]]", "range-provenance"),
+        ("[[0,9007199254740991]]", "range-provenance"),
+        ("[[1,2],0]", "range-provenance"),
+        ("[[0,2],2]", "range-provenance"),
+        ("[[0],1,2]", "range-provenance"),
+        ("[[0,1]]", "surface"),
+    ] {
+        let run = bench.run(&["inspect", &bench.file("bad.jsonl", log(sources)), "--json"]);
+        assert_eq!(run.documents()[0]["refusal"]["kind"], kind, "{sources}: {}", run.stdout);
+    }
+    for mark in ["false", "null", "1", "\"true\""] {
+        let text = log("[0,1,2]").replace("\"ignorable\":true", &format!("\"ignorable\":{mark}"));
+        let run = bench.run(&["inspect", &bench.file("bad.jsonl", text), "--json"]);
+        assert_eq!(run.documents()[0]["refusal"]["kind"], "envelope", "{mark}");
+    }
+}
