@@ -311,15 +311,17 @@ impl Session {
 }
 
 impl VerifyReport {
+    /// All warnings of a kind are listed until the list of that kind is full.
     fn warn(&mut self, session: &str, warnings: &Warnings) {
-        for warning in warnings.listed() {
-            let listed = self.warnings.iter().filter(|listed| listed.warning.kind == warning.kind).count();
-            if (listed as u64) < WARNINGS_LISTED_MAX {
-                self.warnings.push(SessionWarning { session: session.to_owned(), warning: warning.clone() });
-            }
-        }
-        for (kind, total) in warnings.totals() {
-            *self.warning_totals.entry(kind).or_default() += total;
+        for (kind, found) in warnings.totals() {
+            let total = self.warning_totals.entry(kind).or_default();
+            let room = usize::try_from(WARNINGS_LISTED_MAX.saturating_sub(*total)).unwrap_or(usize::MAX);
+            let of_kind = warnings.listed().iter().filter(|warning| warning.kind == kind).take(room);
+            self.warnings.extend(
+                of_kind
+                    .map(|warning| SessionWarning { session: session.to_owned(), warning: warning.clone() }),
+            );
+            *total += found;
         }
     }
 }
