@@ -49,7 +49,7 @@ pub use log::{Completion, Durability};
 pub use store::{
     AppendOptions, Appended, Cancel, Clock, Compacted, Draft, Events, FileStats, Finding, HeaderSnapshot,
     HeaderStats, ReplacementStats, Request, Revision, SegmentStats, Session, SessionCondition, SessionInfo,
-    Snapshot, Stats, Store, StoreOptions, Submission, TypeStats, VerifyOptions, VerifyReport,
+    SessionWarning, Snapshot, Stats, Store, StoreOptions, Submission, TypeStats, VerifyOptions, VerifyReport,
 };
 
 #[doc = include_str!("docs/architecture.md")]

@@ -57,6 +57,8 @@ pub const SEALED_SPAN_BYTES_MIN: usize = 4096;
 pub const SEALED_TABLE_ENTRIES_MAX: usize = 1 << 18;
 /// Size of the buffer that a sealed file is written through, in bytes.
 pub const SEALED_WRITE_BUFFER_BYTES: usize = 256 << 10;
+/// Events of one step that a redacting export holds back to search their streamed text as a whole, in bytes of memory.
+pub const REDACTION_HELD_BYTES_MAX: usize = 128 << 20;
 /// Warnings of one kind, and records cut from a tail, that a report lists; the rest is counted.
 pub const WARNINGS_LISTED_MAX: u64 = 100;
 

@@ -6,7 +6,9 @@
 mod jsonl;
 mod pack;
 mod publish;
+mod redact;
 mod session;
 
 pub use jsonl::{JsonlFormat, JsonlWriter};
+pub use redact::{FindSecrets, Redactor, Secret, Sink};
 pub use session::{export_session, export_session_to, write_session};

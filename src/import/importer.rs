@@ -14,12 +14,13 @@ use super::judgement::Judgement;
 use super::target::{Mode, Outcome, Target};
 use super::{Item, Lines, RecordSource, ZstdFrames};
 use crate::event::{Refusal, RefusalKind, parse_header_line};
-use crate::{Error, Result, Store};
+use crate::{Cancel, Error, Result, Store};
 
 /// Reads sources with one set of options.
 #[derive(Debug, Clone, Default)]
 pub struct Importer {
     options: JudgeOptions,
+    cancel: Cancel,
 }
 
 /// All sources under some paths, in the order in which they are taken.
@@ -61,7 +62,15 @@ impl Importer {
     /// An importer that judges with `options`.
     #[must_use]
     pub fn new(options: JudgeOptions) -> Self {
-        Self { options }
+        Self { options, cancel: Cancel::new() }
+    }
+
+    /// The same importer, ended by `cancel`: between two records of a log it then gives up with
+    /// [`ErrorKind::Cancelled`](crate::ErrorKind::Cancelled). A new session of which it had taken in a part does not appear; of
+    /// a stored one, whole batches that extend it may stay.
+    #[must_use]
+    pub fn cancellable(self, cancel: &Cancel) -> Self {
+        Self { cancel: cancel.clone(), ..self }
     }
 
     /// Finds the logs at or under `paths`, each once however often it is named, and notices session ids that lie in two
@@ -163,6 +172,7 @@ impl Importer {
         let mut judgement = with_source(planned, progress, |records| {
             let mut judge = Judge::new(options);
             while !judge.is_decided() {
+                self.cancel.check()?;
                 let item = records.next_item().map_err(|error| unreadable(planned, error))?;
                 let Some(item) = item else { break };
                 if let Item::Record(record) = &item {

@@ -142,7 +142,7 @@ impl<'o> Judge<'o> {
         }
         let repair = self.repair(&closers);
         let refusal = self.legacy.or(self.refusal).map(|refusal| with_advice(refusal, self.lost));
-        let session = self.session.unwrap_or_else(|| Session::new(""));
+        let session = self.session.unwrap_or_else(|| Session::new("", None));
         let seed_length = self.header.as_ref().and_then(|h| h.seed_length);
         let has_parent = self.header.as_ref().is_some_and(|h| h.parent_session.is_some());
         let warnings = match refusal {
@@ -154,6 +154,7 @@ impl<'o> Judge<'o> {
             state: refusal.is_none().then_some(session.state),
             replacements: session.replacements,
             headers: session.headers,
+            usage: session.usage,
             closers,
             warnings,
             repair: repair.filter(|_| refusal.is_none()),
@@ -203,7 +204,7 @@ impl<'o> Judge<'o> {
         }
         match parse_header_line(&decoded.text) {
             Ok(header) => {
-                self.session = Some(Session::new(&header.id));
+                self.session = Some(Session::new(&header.id, header.seed_length));
                 self.header = Some(header);
                 self.warn_of_repeated_key(record, &decoded, None);
             }

@@ -3,7 +3,7 @@
 use crate::event::{Event, Refusal, RepairKind, SessionHeader, SessionState};
 use crate::ids::Seq;
 use crate::limits::WARNINGS_LISTED_MAX;
-use crate::projection::{Replacement, State, Warnings};
+use crate::projection::{Replacement, State, Usage, Warnings};
 
 /// How a log stands (spec section 20).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -39,6 +39,8 @@ pub struct Judgement {
     pub replacements: Vec<Replacement>,
     /// The request headers logged.
     pub headers: Vec<LoggedHeader>,
+    /// The tokens that the log's own requests took.
+    pub usage: Usage,
     /// The events that a load adds to close an interrupted turn. The sink did not see them.
     pub closers: Vec<Event<'static>>,
     /// What is legal but worth a look.

@@ -12,7 +12,7 @@ use crate::limits::SAFE_INTEGER_MAX;
 pub const CHUNK_TYPE: &str = "assistant/chunk";
 
 /// The kinds of rows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum RowKind {
     Text,
     Reasoning,

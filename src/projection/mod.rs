@@ -8,6 +8,7 @@ mod state;
 mod surface;
 mod tool_pairing;
 mod turns;
+mod usage;
 
 pub use anomalies::{Anomalies, Warnings};
 pub use invariants::Invariants;
@@ -18,6 +19,7 @@ pub use state::State;
 pub use surface::{Replacement, Surface, SurfaceFold, fold_surface};
 pub use tool_pairing::ToolPairing;
 pub use turns::Turns;
+pub use usage::{TokenUsage, Usage};
 
 use crate::event::Admitted;
 

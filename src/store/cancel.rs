@@ -1,11 +1,12 @@
-//! A way to stop reading from another thread.
+//! A way to stop long work from another thread.
 
 use std::sync::{Arc, OnceLock};
 
 use crate::{Error, ErrorKind, Result};
 
 /// A shared switch. Once it is thrown, reads through a handle made by
-/// [`Store::cancellable`](super::Store::cancellable) end with [`ErrorKind::Cancelled`] and the reason as message.
+/// [`Store::cancellable`](super::Store::cancellable) and imports by a
+/// [cancellable](crate::import::Importer::cancellable) importer end with [`ErrorKind::Cancelled`] and the reason as message.
 #[derive(Debug, Clone, Default)]
 pub struct Cancel(Arc<OnceLock<String>>);
 
@@ -24,7 +25,7 @@ impl Cancel {
     /// # Errors
     ///
     /// [`ErrorKind::Cancelled`] once the switch is thrown.
-    pub(super) fn check(&self) -> Result<()> {
+    pub(crate) fn check(&self) -> Result<()> {
         self.0.get().map_or(Ok(()), |reason| Err(Error::new(ErrorKind::Cancelled, reason.clone())))
     }
 }

@@ -36,4 +36,4 @@ pub use session::{Revision, Session};
 pub use snapshot::Snapshot;
 pub use stats::{FileStats, HeaderStats, ReplacementStats, SegmentStats, Stats, TypeStats};
 pub use store::{SessionCondition, SessionInfo, Store, Submission};
-pub use verify::{Finding, VerifyOptions, VerifyReport};
+pub use verify::{Finding, SessionWarning, VerifyOptions, VerifyReport};

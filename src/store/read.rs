@@ -164,7 +164,12 @@ impl Session {
     }
 
     /// Folds on, and shows each event. No lock is held meanwhile.
-    fn each_admitted(&self, state: &mut State, end: Seq, each: &mut dyn FnMut(&Admitted<'_>)) -> Result<()> {
+    pub(super) fn each_admitted(
+        &self,
+        state: &mut State,
+        end: Seq,
+        each: &mut dyn FnMut(&Admitted<'_>),
+    ) -> Result<()> {
         let vocabulary = self.store.vocabulary();
         self.read_range(state.next_seq()..end, &mut |event| {
             let admitted = self.load(state, event, &vocabulary)?;

@@ -1,6 +1,6 @@
 //! Verify: reads every byte of the log again, independently of what is in memory, and tells what is wrong.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -8,16 +8,17 @@ use super::catalog::{Catalog, Fault};
 use super::options::StoreOptions;
 use super::session::{Entry, Session};
 use super::store::Store;
-use crate::event::{Family, RefusalKind, SessionState};
+use crate::event::{Family, RefusalKind, SessionState, Warning, WarningKind};
 use crate::ids::Seq;
+use crate::limits::WARNINGS_LISTED_MAX;
 use crate::log::{Damage, DamageCause};
-use crate::projection::{Invariants, State};
+use crate::projection::{Anomalies, Invariants, Projection, State, Warnings};
 use crate::{Error, ErrorKind, Result};
 
 /// How far a verification goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct VerifyOptions {
-    /// Replay every session through the gate and compare what it folds to.
+    /// Fold every session in two ways and compare, with what the open store has in memory too.
     pub deep: bool,
     /// Check the log invariants too (spec sections 7 and 8.3).
     pub strict: bool,
@@ -42,11 +43,24 @@ pub struct Finding {
     pub message: String,
 }
 
+/// Something legal in a stored session that a person should know about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SessionWarning {
+    /// The session.
+    pub session: String,
+    /// What, and at which event. A stored event has no line.
+    pub warning: Warning,
+}
+
 /// The outcome of [`Store::verify`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct VerifyReport {
     /// What is wrong; empty for a sound store.
     pub findings: Vec<Finding>,
+    /// What is legal but worth a look: of each kind the first [`WARNINGS_LISTED_MAX`].
+    pub warnings: Vec<SessionWarning>,
+    /// How many warnings there were of each kind.
+    pub warning_totals: BTreeMap<WarningKind, u64>,
     /// Segments read.
     pub segments: u64,
     /// Frames read.
@@ -58,8 +72,8 @@ pub struct VerifyReport {
 }
 
 impl Store {
-    /// Reads the whole log again and checks every checksum, every record, every session's seqs, and what memory holds
-    /// against it. `progress` is told the number of sessions done and the number of all.
+    /// Reads the whole log again and checks every checksum, every record, every session's seqs and events, and what memory
+    /// holds against it. `progress` is told the number of sessions done and the number of all.
     ///
     /// # Errors
     ///
@@ -78,7 +92,7 @@ impl Store {
             report.sessions += 1;
             report.events += info.events;
             let session = fresh.session(&info.header.id)?;
-            session.verify(options, &mut report.findings)?;
+            session.verify(options, &mut report)?;
             if options.deep {
                 self.check_live(&session, &mut report.findings)?;
             }
@@ -233,53 +247,56 @@ impl Store {
 }
 
 impl Session {
-    fn verify(&self, options: VerifyOptions, findings: &mut Vec<Finding>) -> Result<()> {
-        let end = self.next_seq()?;
-        let read = self.for_each(Seq::new(0)..end, &mut |_| Ok(()));
-        let mut outcome = read;
-        if outcome.is_ok() && (options.deep || options.strict) {
-            outcome = self.replay(options, findings);
-        }
-        match outcome {
-            Ok(()) => Ok(()),
+    fn verify(&self, options: VerifyOptions, report: &mut VerifyReport) -> Result<()> {
+        match self.replay(options, report) {
             Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported) => {
-                findings.push(self.finding(&error));
+                report.findings.push(self.finding(&error));
                 Ok(())
             }
-            Err(error) => Err(error),
+            outcome => outcome,
         }
     }
 
-    /// Folds the session through the gate twice, at once and on from a copy made halfway, and compares.
-    fn replay(&self, options: VerifyOptions, findings: &mut Vec<Finding>) -> Result<()> {
+    /// Reads the session through the gate, which finds what is odd; a deep look folds it on from a copy made halfway too, and
+    /// compares.
+    fn replay(&self, options: VerifyOptions, report: &mut VerifyReport) -> Result<()> {
         let end = self.next_seq()?;
-        let mut whole = State::new(self.id());
-        self.fold_on(&mut whole, Seq::new(end.get() / 2))?;
-        let mut resumed = whole.clone();
-        self.fold_on(&mut whole, end)?;
-        self.fold_on(&mut resumed, end)?;
-        if whole != resumed {
-            findings.push(self.fold_finding("projections that were resumed differ from a complete fold"));
+        let (mut whole, mut anomalies) = (State::new(self.id()), Anomalies::default());
+        self.each_admitted(&mut whole, Seq::new(end.get() / 2), &mut |event| anomalies.apply(event))?;
+        let resumed = options.deep.then(|| whole.clone());
+        self.each_admitted(&mut whole, end, &mut |event| anomalies.apply(event))?;
+        let header = self.header();
+        let has_parent = header.parent_session.is_some();
+        report.warn(self.id(), &anomalies.finish(header.seed_length, has_parent, end.get()));
+        if let Some(mut resumed) = resumed {
+            self.fold_on(&mut resumed, end)?;
+            if whole != resumed {
+                let finding = self.fold_finding("projections that were resumed differ from a complete fold");
+                report.findings.push(finding);
+            }
         }
-        if options.strict {
-            let mut invariants = Invariants::default();
-            let mut report = |seq, broken| {
-                findings.push(Finding {
-                    path: self.store.file_path(""),
-                    offset: None,
-                    session: Some(self.id().to_owned()),
-                    seq: Some(seq),
-                    kind: "log-invariant",
-                    family: Family::Invalid,
-                    message: broken,
-                });
-            };
-            self.for_each(Seq::new(0)..end, &mut |event| {
-                invariants.check(&event, &mut report);
-                Ok(())
-            })?;
-            invariants.finish(&mut report);
-        }
+        if options.strict { self.check_invariants(end, &mut report.findings) } else { Ok(()) }
+    }
+
+    /// Checks the log invariants (spec sections 7 and 8.3).
+    fn check_invariants(&self, end: Seq, findings: &mut Vec<Finding>) -> Result<()> {
+        let mut invariants = Invariants::default();
+        let mut report = |seq, broken| {
+            findings.push(Finding {
+                path: self.store.file_path(""),
+                offset: None,
+                session: Some(self.id().to_owned()),
+                seq: Some(seq),
+                kind: "log-invariant",
+                family: Family::Invalid,
+                message: broken,
+            });
+        };
+        self.for_each(Seq::new(0)..end, &mut |event| {
+            invariants.check(&event, &mut report);
+            Ok(())
+        })?;
+        invariants.finish(&mut report);
         Ok(())
     }
 
@@ -297,6 +314,22 @@ impl Session {
             kind: error.refusal().map_or(RefusalKind::CorruptRecord, |kind| kind).as_str(),
             family: Family::Damaged,
             message: error.message().to_owned(),
+        }
+    }
+}
+
+impl VerifyReport {
+    /// All warnings of a kind are listed until the list of that kind is full.
+    fn warn(&mut self, session: &str, warnings: &Warnings) {
+        for (kind, found) in warnings.totals() {
+            let total = self.warning_totals.entry(kind).or_default();
+            let room = usize::try_from(WARNINGS_LISTED_MAX.saturating_sub(*total)).unwrap_or(usize::MAX);
+            let of_kind = warnings.listed().iter().filter(|warning| warning.kind == kind).take(room);
+            self.warnings.extend(
+                of_kind
+                    .map(|warning| SessionWarning { session: session.to_owned(), warning: warning.clone() }),
+            );
+            *total += found;
         }
     }
 }

@@ -12,6 +12,7 @@ mod history;
 mod layers;
 mod model;
 mod patches;
+mod redact;
 mod roundtrip;
 mod sealing;
 mod sessions;

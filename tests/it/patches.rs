@@ -105,7 +105,7 @@ fn pipelined_and_imported_headers_are_patches_too_once_there_is_a_base() {
     assert_eq!(store.metrics().unwrap().patches, 3);
 
     let out = tempfile::tempdir().unwrap();
-    export_session(&session, out.path(), JsonlFormat::Plain, true).unwrap();
+    export_session(&session, out.path(), JsonlFormat::Plain, true, None).unwrap();
     let imported = import(out.path());
     assert_eq!(lines(&imported.session("session").unwrap()), lines(&session));
     assert_eq!(imported.metrics().unwrap().patches, 5, "the first one is plain");

@@ -57,7 +57,8 @@ fn the_reference_root_comes_back_as_the_same_sessions() {
     {
         let out = tempfile::tempdir().unwrap();
         for info in store.list().unwrap() {
-            export_session(&store.session(&info.header.id).unwrap(), out.path(), format, packed).unwrap();
+            export_session(&store.session(&info.header.id).unwrap(), out.path(), format, packed, None)
+                .unwrap();
         }
         let exported = inspect_all(out.path());
         assert_eq!(exported.len(), 95);
@@ -267,7 +268,7 @@ fn stored_sessions_and_files_are_judged_alike() {
         .wait()
         .unwrap();
     let out = tempfile::tempdir().unwrap();
-    export_session(&session, out.path(), JsonlFormat::Zstd, true).unwrap();
+    export_session(&session, out.path(), JsonlFormat::Zstd, true, None).unwrap();
     let stored = judge_session(&session, &JudgeOptions::default()).unwrap();
     assert_eq!(stored.closers.len(), 1);
     assert_eq!(essence(&stored), essence(&inspect_all(out.path())[0].judgement));

@@ -4,7 +4,7 @@ use crate::event::json::{Digest, JsonString, Value};
 use crate::event::{Admitted, HeaderReason, SessionState};
 use crate::ids::Seq;
 use crate::import::judgement::{LoggedHeader, word};
-use crate::projection::{Anomalies, MessageParts, Replacement, State};
+use crate::projection::{Anomalies, MessageParts, Replacement, State, Usage};
 
 /// A session under import.
 #[derive(Debug)]
@@ -13,6 +13,7 @@ pub(super) struct Session {
     pub(super) anomalies: Anomalies,
     pub(super) replacements: Vec<Replacement>,
     pub(super) headers: Vec<LoggedHeader>,
+    pub(super) usage: Usage,
     /// Message ids of the `tool/result` events, ascending by seq: a rewrite of an older shape inherits one.
     result_ids: Vec<(Seq, JsonString<'static>)>,
     /// Type of the last event, to name both branches of a fork.
@@ -20,12 +21,14 @@ pub(super) struct Session {
 }
 
 impl Session {
-    pub(super) fn new(id: &str) -> Self {
+    /// Of which the first `seed_length` events are inherited.
+    pub(super) fn new(id: &str, seed_length: Option<u64>) -> Self {
         Self {
             state: State::new(id),
             anomalies: Anomalies::default(),
             replacements: Vec::new(),
             headers: Vec::new(),
+            usage: Usage::new(seed_length),
             result_ids: Vec::new(),
             last_type: String::new(),
         }
@@ -48,6 +51,7 @@ impl Session {
         }
         self.last_type.clear();
         self.last_type.push_str(&event.type_name);
+        self.usage.take(event);
         self.anomalies.take_in(admitted, &parts, line);
         self.state.take_in(admitted, &parts);
     }

@@ -11,7 +11,7 @@ use sessionlog::ErrorKind;
 use crate::output::{human, note};
 
 const USAGE: u8 = 2;
-const FAILED: u8 = 3;
+pub(crate) const FAILED: u8 = 3;
 
 /// How a command that did its job ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

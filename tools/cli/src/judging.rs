@@ -4,11 +4,14 @@ use std::io::{self, Write};
 
 use sessionlog::event::{Event, Refusal, SessionHeader, SessionState, Warning};
 use sessionlog::import::{CutRecord, Judgement, LoggedHeader, Repair, Verdict};
-use sessionlog::projection::{Replacement, State};
+use sessionlog::projection::{Replacement, State, Usage};
 
 use crate::conversation::text_of;
 use crate::output::json::{Json, Object, Raw};
 use crate::output::{Style, human};
+
+/// Warnings of one kind that are told to a person one by one; the rest is counted.
+pub(crate) const WARNINGS_TOLD_MAX: u64 = 10;
 
 /// The judging view. Keys that a refused log has no answer for are absent.
 pub(crate) fn document(path: Option<&str>, judgement: &Judgement) -> String {
@@ -39,7 +42,10 @@ fn folded(document: &mut Object, state: &State, judgement: &Judgement) {
         Ok(cuts) => document.field("pairing", cuts).field("pairingError", None::<&str>),
         Err(error) => document.field("pairingError", error.message()),
     };
-    document.field("messages", state.message_count()).field("closers", judgement.closers.as_slice());
+    document
+        .field("messages", state.message_count())
+        .field("closers", judgement.closers.as_slice())
+        .field("usage", &judgement.usage);
 }
 
 /// Writes the judgement for people.
@@ -67,19 +73,55 @@ pub(crate) fn print(out: &mut impl Write, style: Style, path: &str, judgement: &
     if let Some(state) = &judgement.state {
         line("events", &contents(state, judgement))?;
         line("request", &request(state))?;
+        if let Some(tokens) = tokens(&judgement.usage) {
+            line("tokens", &tokens)?;
+        }
     }
     for closer in &judgement.closers {
         line("closer", &format!("{} at seq {}", closer.type_name, closer.seq))?;
     }
     for (kind, total) in judgement.warnings.totals() {
-        let first = judgement.warnings.listed().iter().find(|warning| warning.kind == kind);
-        let message = first.map_or("", |warning| warning.message.as_str());
-        let place = first
-            .and_then(|warning| warning.seq)
-            .map_or(String::new(), |seq| format!(", first at seq {seq}"));
-        line("warning", &format!("{kind} ({total}{place}): {message}"))?;
+        let of_kind = judgement.warnings.listed().iter().filter(|warning| warning.kind == kind);
+        let mut told = 0;
+        for warning in of_kind.take(usize::try_from(WARNINGS_TOLD_MAX).unwrap_or(usize::MAX)) {
+            line("warning", &warning_sentence(warning))?;
+            told += 1;
+        }
+        if total > told {
+            line("warning", &format!("{kind}: {} more", human::count(total - told)))?;
+        }
     }
     Ok(())
+}
+
+/// The tokens that a session's own requests took; nothing where none were reported.
+pub(crate) fn tokens(usage: &Usage) -> Option<String> {
+    if usage.steps() == 0 {
+        return None;
+    }
+    let total = usage.total();
+    let parts = [
+        (total.input, "in"),
+        (total.output, "out"),
+        (total.reasoning, "of it reasoning"),
+        (total.cache_read, "read from cache"),
+        (total.cache_write, "written to cache"),
+    ];
+    let mut text = human::counted(usage.steps(), "step");
+    for (number, what) in parts.into_iter().filter(|(number, what)| *number > 0 || what.len() < 4) {
+        text.push_str(&format!(", {} {what}", human::count(number)));
+    }
+    Some(text)
+}
+
+/// What is odd, where, and why.
+pub(crate) fn warning_sentence(warning: &Warning) -> String {
+    let mut text = warning.kind.to_string();
+    place(&mut text, warning.line, None);
+    if let Some(seq) = warning.seq {
+        text.push_str(&format!(", seq {seq}"));
+    }
+    format!("{text}: {}", warning.message)
 }
 
 /// Where and why a log was refused.
@@ -191,6 +233,21 @@ impl Json for Warning {
             .field("line", self.line)
             .field("seq", self.seq)
             .field("message", &self.message)
+            .end();
+        out.push_str(&object);
+    }
+}
+
+impl Json for Usage {
+    fn write(&self, out: &mut String) {
+        let total = self.total();
+        let object = Object::new()
+            .field("steps", self.steps())
+            .field("inputTokens", total.input)
+            .field("outputTokens", total.output)
+            .field("cacheReadTokens", total.cache_read)
+            .field("cacheWriteTokens", total.cache_write)
+            .field("reasoningTokens", total.reasoning)
             .end();
         out.push_str(&object);
     }

@@ -3,14 +3,15 @@
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
-use sessionlog::export::{JsonlFormat, export_session, export_session_to, write_session};
+use sessionlog::export::{JsonlFormat, Redactor, export_session, export_session_to, write_session};
 use sessionlog::{ErrorKind, Session};
 
 use crate::cli::Context;
 use crate::exit::{self, Exit, Usage};
-use crate::output::json::Object;
+use crate::output::json::{Object, Raw};
 use crate::output::progress::Progress;
-use crate::output::{Output, human};
+use crate::output::{Output, human, note};
+use crate::redaction::Patterns;
 
 /// Write sessions as JSONL logs
 #[derive(Debug, clap::Args)]
@@ -32,6 +33,13 @@ pub(crate) struct Args {
     #[arg(long, value_name = "BOOL", default_value = "true", num_args = 0..=1, default_missing_value = "true")]
     #[arg(action = clap::ArgAction::Set, require_equals = true)]
     packed: bool,
+    /// Replace secrets in texts, tool arguments and titles by tags: common key shapes, what stands behind names like
+    /// password, and authorization. Keys, ids and the header line, with its cwd, stay
+    #[arg(long)]
+    redact: bool,
+    /// Replace what matches this regular expression, or its group named `secret`; may be repeated, with or without --redact
+    #[arg(long, value_name = "REGEX")]
+    redact_pattern: Vec<String>,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -43,10 +51,26 @@ enum Format {
 }
 
 pub(crate) fn run(context: &mut Context, args: &Args) -> anyhow::Result<Exit> {
+    if !args.redact && args.redact_pattern.is_empty() {
+        return export(context, args, None);
+    }
+    let patterns = Patterns::new(args.redact, &args.redact_pattern)?;
+    let find = |key: Option<&str>, text: &str| patterns.find(key, text);
+    let mut redactor = Redactor::new(&find);
+    let done = export(context, args, Some(&mut redactor));
+    tell_redacted(context, &patterns.counts(&redactor), args.to == Path::new("-"))?;
+    done
+}
+
+fn export(
+    context: &mut Context,
+    args: &Args,
+    mut redactor: Option<&mut Redactor<'_>>,
+) -> anyhow::Result<Exit> {
     let store = context.reader()?;
     if let Some(id) = &args.id {
         let session = store.session(id)?;
-        let path = args.export(&session, &mut context.out, single_target(&args.to))?;
+        let path = args.export(&session, &mut context.out, single_target(&args.to), redactor)?;
         if let Some(path) = path {
             tell(context, &session, &path)?;
         }
@@ -60,7 +84,7 @@ pub(crate) fn run(context: &mut Context, args: &Args) -> anyhow::Result<Exit> {
     let mut exit = Exit::Clean;
     for listed in &sessions {
         let session = store.session(&listed.header.id)?;
-        match args.export(&session, &mut context.out, Target::Directory(&args.to)) {
+        match args.export(&session, &mut context.out, Target::Directory(&args.to), redactor.as_deref_mut()) {
             Ok(path) => path.map_or(Ok(()), |path| progress.aside(|| tell(context, &session, &path)))?,
             Err(error) if error.kind() == ErrorKind::Io => return Err(error.into()),
             // One session that cannot be written never stops the others.
@@ -101,6 +125,7 @@ impl Args {
         session: &Session,
         out: &mut Output,
         target: Target<'_>,
+        redactor: Option<&mut Redactor<'_>>,
     ) -> sessionlog::Result<Option<PathBuf>> {
         let named_zstd = matches!(target, Target::File(path) if !ends_in(path, "jsonl"));
         let format = match self.format {
@@ -111,16 +136,36 @@ impl Args {
         };
         Ok(match target {
             Target::Stdout => {
-                write_session(session, out, format, self.packed)?;
+                write_session(session, out, format, self.packed, redactor)?;
                 None
             }
             Target::File(path) => {
-                export_session_to(session, path, format, self.packed)?;
+                export_session_to(session, path, format, self.packed, redactor)?;
                 Some(path.to_owned())
             }
-            Target::Directory(root) => Some(export_session(session, root, format, self.packed)?),
+            Target::Directory(root) => Some(export_session(session, root, format, self.packed, redactor)?),
         })
     }
+}
+
+/// How many secrets were replaced: for a script the last document, unless stdout is the log.
+fn tell_redacted(context: &mut Context, counts: &[(&str, u64)], to_stdout: bool) -> anyhow::Result<()> {
+    if context.out.json() && !to_stdout {
+        let mut by_name = Object::new();
+        for (name, count) in counts {
+            by_name.field(name, *count);
+        }
+        context.out.line(Object::new().field("redacted", Raw(&by_name.end())).end())?;
+        return Ok(());
+    }
+    let total: u64 = counts.iter().map(|(_, count)| count).sum();
+    let by_name: Vec<_> = counts
+        .iter()
+        .map(|(name, count)| format!("{} {}", human::one_line(name), human::count(*count)))
+        .collect();
+    let detail = if by_name.is_empty() { String::new() } else { format!(": {}", by_name.join(", ")) };
+    note(format_args!("redacted {}{detail}", human::counted(total, "secret")));
+    Ok(())
 }
 
 fn tell(context: &mut Context, session: &Session, path: &Path) -> anyhow::Result<()> {

@@ -1,31 +1,39 @@
 //! `import`: brings logs into the store, judging each. One bad log never stops the others.
 //!
-//! Threads take the sources in the order of the plan; what is printed keeps that order.
+//! Threads take the sources in the order of the plan; what is printed keeps that order. They never run further ahead of
+//! what is printed than there are threads.
+
+mod tally;
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
+use anyhow::anyhow;
 use clap::ValueEnum;
-use sessionlog::import::{Importer, JudgeOptions, PlannedSource, SourceFormat, SourceReport, Verdict};
-use sessionlog::{ErrorKind, Store};
+use sessionlog::import::{Importer, JudgeOptions, Judgement, PlannedSource, SourceFormat, SourceReport};
+use sessionlog::{Cancel, ErrorKind, Store};
 
+use self::tally::{Done, Tally, Warned};
 use crate::cli::Context;
 use crate::exit::Exit;
-use crate::judging::{refusal_sentence, repair_sentence};
-use crate::output::json::{Object, Raw};
+use crate::interrupt;
+use crate::judging::{refusal_sentence, repair_sentence, warning_sentence};
+use crate::output::json::Object;
 use crate::output::progress::Progress;
-use crate::output::table::{Align, Table};
 use crate::output::{Output, Style, human};
 use crate::source::{Input, all_done, tell_ignored, unreadable};
 
 /// Import logs: files, directories of any depth, - for stdin
 #[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Ctrl-C ends the import: every log that was told is in, none is in half, and the same command \
+                        run again goes on. The exit code is then 3. A second Ctrl-C ends it at once."
+)]
 pub(crate) struct Args {
     /// What to import
     #[arg(required = true)]
@@ -72,7 +80,9 @@ impl Format {
 pub(crate) fn run(context: &mut Context, args: &Args) -> anyhow::Result<Exit> {
     let started = Instant::now();
     let inputs = args.paths.iter().map(|path| Input::new(path)).collect::<anyhow::Result<Vec<_>>>()?;
-    let importer = importer(args)?;
+    let cancel = Cancel::new();
+    interrupt::throws(&cancel)?;
+    let importer = importer(args)?.cancellable(&cancel);
     let mut plan = importer.plan(&inputs.iter().map(|input| input.path().to_owned()).collect::<Vec<_>>());
     plan.sources.iter_mut().for_each(|planned| args.from.apply(&mut planned.source.format));
     tell_ignored(&plan);
@@ -87,6 +97,7 @@ pub(crate) fn run(context: &mut Context, args: &Args) -> anyhow::Result<Exit> {
         json: context.out.json(),
         next: AtomicUsize::new(0),
         stopped: AtomicBool::new(false),
+        interrupted: AtomicBool::new(false),
         progress: Progress::of_bytes(plan.sources.iter().map(|planned| planned.source.bytes).sum()),
     };
     let mut tally = Tally::default();
@@ -95,14 +106,30 @@ pub(crate) fn run(context: &mut Context, args: &Args) -> anyhow::Result<Exit> {
         tally.fail(&mut context.out, &shown, unreadable(&path, error))?;
     }
     let done = job.run(args, &mut tally, &mut context.out);
+    let interrupted = job.interrupted.load(Ordering::Relaxed);
     drop(job);
     // What was taken in becomes durable, and is told, whatever happened to the rest.
     let closed = store.map_or(Ok(()), Store::close);
     tally.print(&mut context.out, started.elapsed())?;
     done?;
     closed?;
+    if interrupted {
+        tally.failures.push(interruption(args.dry_run, tally.taken(), plan.sources.len()));
+    }
     all_done(tally.failures)?;
     Ok(Exit::findings(tally.refused > 0))
+}
+
+/// What to tell somebody who ended the import.
+fn interruption(dry_run: bool, taken: u64, sources: usize) -> anyhow::Error {
+    let of = human::counted(u64::try_from(sources).unwrap_or(u64::MAX), "log");
+    let taken = human::count(taken);
+    match dry_run {
+        true => anyhow!("import interrupted: {taken} of {of} were judged and found good; nothing was stored"),
+        false => anyhow!(
+            "import interrupted: {taken} of {of} are in; run the same command again to go on with the rest"
+        ),
+    }
 }
 
 /// The store to import into; for a dry run one to compare with, if there is one.
@@ -133,40 +160,37 @@ struct Job<'a> {
     json: bool,
     next: AtomicUsize,
     stopped: AtomicBool,
+    interrupted: AtomicBool,
     progress: Progress,
-}
-
-/// What became of one source, ready to be printed: the judgement itself is gone by then.
-struct Done {
-    line: Option<String>,
-    verdict: Verdict,
-    reason: Option<&'static str>,
-    events: u64,
-    bytes: u64,
 }
 
 impl Job<'_> {
     fn run(&self, args: &Args, tally: &mut Tally, out: &mut Output) -> anyhow::Result<()> {
         let processors = || thread::available_parallelism().map_or(1, usize::from);
         let jobs = args.jobs.map_or_else(processors, usize::from).min(self.sources.len());
-        let (sender, receiver) = channel();
+        let (sender, receiver) = sync_channel(jobs);
         thread::scope(|scope| {
             for _ in 0..jobs {
                 let sender = sender.clone();
                 scope.spawn(move || self.work(&sender));
             }
             drop(sender);
-            let collected = self.collect(&receiver, args.stop_on_error, tally, out);
+            let collected = self.collect(receiver, args.stop_on_error, tally, out);
             self.stopped.store(true, Ordering::Relaxed);
             collected
         })
     }
 
-    fn work(&self, sender: &Sender<Outcome>) {
+    fn work(&self, sender: &SyncSender<Outcome>) {
         while !self.stopped.load(Ordering::Relaxed) {
             let index = self.next.fetch_add(1, Ordering::Relaxed);
             let Some(planned) = self.sources.get(index) else { return };
-            if sender.send((index, self.take(planned))).is_err() {
+            let outcome = self.take(planned);
+            if outcome.as_ref().is_err_and(|error| error.kind() == ErrorKind::Cancelled) {
+                self.interrupted.store(true, Ordering::Relaxed);
+                self.stopped.store(true, Ordering::Relaxed);
+            }
+            if sender.send((index, outcome)).is_err() {
                 return;
             }
         }
@@ -186,6 +210,7 @@ impl Job<'_> {
         let refused = judgement.refusal.as_ref().map(|refusal| refusal.kind.as_str());
         Ok(Done {
             line: self.line(&report),
+            warnings: if self.json { Vec::new() } else { self.warned(&self.shown(&report.path), judgement) },
             verdict: judgement.verdict(),
             reason: refused.or(judgement.repair.as_ref().map(|repair| repair.kind.as_str())),
             events: judgement.events().unwrap_or(0),
@@ -208,6 +233,18 @@ impl Job<'_> {
         Some(format!("{verdict}  {}: {}", human::one_line(&path), human::one_line(&why)))
     }
 
+    /// The warnings for people: of each kind the first, and how many there are. Scripts have them in the document.
+    fn warned(&self, path: &str, judgement: &Judgement) -> Vec<Warned> {
+        let first = |kind| judgement.warnings.listed().iter().find(|warning| warning.kind == kind);
+        let warned = judgement.warnings.totals().filter_map(|(kind, times)| {
+            let sentence = human::one_line(&format!("{path}: {}", warning_sentence(first(kind)?)));
+            let more =
+                if times > 1 { format!(" (and {} more)", human::count(times - 1)) } else { String::new() };
+            Some(Warned { kind, times, line: format!("{}  {sentence}{more}", self.style.odd("warning")) })
+        });
+        warned.collect()
+    }
+
     fn shown(&self, path: &Path) -> String {
         let input = self.inputs.iter().find(|input| input.path() == path);
         input.map_or_else(|| path.display().to_string(), |input| input.shown(path))
@@ -216,7 +253,7 @@ impl Job<'_> {
     /// Prints what is done, in the order of the plan, and adds it up.
     fn collect(
         &self,
-        done: &Receiver<Outcome>,
+        done: Receiver<Outcome>,
         stop_on_error: bool,
         tally: &mut Tally,
         out: &mut Output,
@@ -228,13 +265,15 @@ impl Job<'_> {
             while let Some(outcome) = early.remove(&next) {
                 let path = self.shown(&self.sources[next].source.path);
                 next += 1;
+                self.progress.tell(|| format!("{next} of {} logs", self.sources.len()));
                 match outcome {
                     Ok(done) => {
-                        if let Some(line) = &done.line {
-                            self.progress.aside(|| out.line_now(line))?;
-                        }
-                        tally.add(&done);
+                        let warnings = tally.add(&path, &done);
+                        self.progress.aside(|| {
+                            done.line.iter().chain(&warnings).try_for_each(|line| out.line_now(line))
+                        })?;
                     }
+                    Err(error) if error.kind() == ErrorKind::Cancelled => {}
                     Err(error) => {
                         // After a failed write the store takes nothing more from any source.
                         let last = error.kind() == ErrorKind::Closed;
@@ -255,77 +294,6 @@ impl Job<'_> {
 
 /// The place of a source in the plan, and what became of it.
 type Outcome = (usize, sessionlog::Result<Done>);
-
-/// The sums over all sources.
-#[derive(Default)]
-struct Tally {
-    accepted: u64,
-    repaired: u64,
-    refused: u64,
-    events: u64,
-    bytes: u64,
-    /// Sources and events by verdict and reason.
-    by_reason: BTreeMap<(&'static str, &'static str), (u64, u64)>,
-    /// Why sources could not be judged, or not be brought in.
-    failures: Vec<anyhow::Error>,
-}
-
-impl Tally {
-    fn add(&mut self, done: &Done) {
-        let counter = match done.verdict {
-            Verdict::Accept => &mut self.accepted,
-            Verdict::Repair => &mut self.repaired,
-            Verdict::Refuse => &mut self.refused,
-        };
-        *counter += 1;
-        self.events += done.events;
-        self.bytes += done.bytes;
-        let row = self.by_reason.entry((done.verdict.as_str(), done.reason.unwrap_or_default())).or_default();
-        row.0 += 1;
-        row.1 += done.events;
-    }
-
-    /// Counts a source that could not be judged, or not be brought in; a script hears of it at once.
-    fn fail(&mut self, out: &mut Output, path: &str, error: anyhow::Error) -> io::Result<()> {
-        if out.json() {
-            out.line_now(Object::new().field("path", path).field("error", format!("{error:#}")).end())?;
-        }
-        self.failures.push(error);
-        Ok(())
-    }
-
-    fn print(&self, out: &mut Output, taken: Duration) -> io::Result<()> {
-        let failed = u64::try_from(self.failures.len()).unwrap_or(u64::MAX);
-        let sources = self.accepted + self.repaired + self.refused + failed;
-        if out.json() {
-            let summary = Object::new()
-                .field("sources", sources)
-                .field("accepted", self.accepted)
-                .field("repaired", self.repaired)
-                .field("refused", self.refused)
-                .field("events", self.events)
-                .field("bytes", self.bytes)
-                .field("seconds", taken)
-                .end();
-            return out.line(Object::new().field("summary", Raw(&summary)).end());
-        }
-        let mut table = Table::new([
-            ("VERDICT", Align::Left),
-            ("REASON", Align::Left),
-            ("LOGS", Align::Right),
-            ("EVENTS", Align::Right),
-        ]);
-        for verdict in [Verdict::Accept, Verdict::Repair, Verdict::Refuse].map(Verdict::as_str) {
-            for ((_, reason), (logs, events)) in self.by_reason.iter().filter(|((of, _), _)| *of == verdict) {
-                table.row([verdict.into(), (*reason).into(), human::count(*logs), human::count(*events)]);
-            }
-        }
-        table.print(out)?;
-        let (logs, bytes, taken) =
-            (human::counted(sources, "log"), human::bytes(self.bytes), human::duration(taken));
-        out.line(format_args!("{logs}, {}, {bytes} in {taken}", human::counted(self.events, "event")))
-    }
-}
 
 fn document(path: &str, report: &SourceReport) -> String {
     let judgement = &report.judgement;

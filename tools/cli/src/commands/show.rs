@@ -5,7 +5,7 @@ use std::io::Write;
 use sessionlog::event::json::Value;
 use sessionlog::event::{Event, SurfaceOp};
 use sessionlog::import::{JudgeOptions, judge_session};
-use sessionlog::projection::derived_message;
+use sessionlog::projection::{self, derived_message};
 use sessionlog::{HeaderSnapshot, Seq, Session};
 
 use crate::cli::{self, Context};
@@ -112,8 +112,14 @@ fn conversation(out: &mut Output, session: &Session) -> anyhow::Result<()> {
     let cwd = header.cwd.as_ref().map_or("no working directory".into(), |cwd| cwd.to_lossy());
     out.line(out.style().bold(&human::one_line(session.id())))?;
     out.line(format_args!("{}, begun {}\n", human::one_line(&cwd), human::time(header.created_at)))?;
+    let mut usage = projection::Usage::new(header.seed_length);
     for event in session.events(Seq::new(0)..session.next_seq()?)? {
-        told(out, &event?)?;
+        let event = event?;
+        usage.take(&event);
+        told(out, &event)?;
+    }
+    if let Some(tokens) = judging::tokens(&usage) {
+        out.line(out.style().dim(&format!("── tokens: {tokens}")))?;
     }
     Ok(())
 }

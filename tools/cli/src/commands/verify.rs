@@ -3,18 +3,19 @@
 use std::time::{Duration, Instant};
 
 use sessionlog::event::{Family, RefusalKind};
-use sessionlog::{Error, ErrorKind, Finding, VerifyOptions, VerifyReport};
+use sessionlog::{Error, ErrorKind, Finding, SessionWarning, VerifyOptions, VerifyReport};
 
 use crate::cli::Context;
 use crate::exit::Exit;
+use crate::judging::{WARNINGS_TOLD_MAX, warning_sentence};
 use crate::output::human;
-use crate::output::json::{Object, Raw};
+use crate::output::json::{Json, Object, Raw};
 use crate::output::progress::Progress;
 
-/// Check every frame, index and checkpoint of the store
+/// Check every frame, index and checkpoint of the store, and tell what is odd in its sessions
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Replay every session through the gate and compare the projections
+    /// Fold every session in two ways and compare the projections
     #[arg(long)]
     deep: bool,
     /// Check the log invariants of turns, steps, calls and compactions as well
@@ -48,11 +49,14 @@ fn tell(context: &mut Context, report: &VerifyReport, taken: Duration) -> anyhow
             .field("findings", report.findings.len())
             .field("seconds", taken)
             .end();
-        context.out.line(Object::new().field("summary", Raw(&summary)).end())?;
+        let document =
+            Object::new().field("summary", Raw(&summary)).field("warnings", report.warnings.as_slice()).end();
+        context.out.line(document)?;
     } else {
         for finding in &report.findings {
             context.out.line(sentence(finding))?;
         }
+        tell_warnings(context, report)?;
         let verdict = match u64::try_from(report.findings.len()).unwrap_or(u64::MAX) {
             0 => context.out.style().good("sound"),
             findings => context.out.style().bad(&human::counted(findings, "finding")),
@@ -65,6 +69,24 @@ fn tell(context: &mut Context, report: &VerifyReport, taken: Duration) -> anyhow
         context.out.line(format_args!("{verdict}: {segments}, {frames}, {sessions}, {events} in {taken}"))?;
     }
     Ok(Exit::findings(!report.findings.is_empty()))
+}
+
+/// The first warnings of each kind, and how many more there are.
+fn tell_warnings(context: &mut Context, report: &VerifyReport) -> anyhow::Result<()> {
+    let mark = context.out.style().odd("warning");
+    for (&kind, &total) in &report.warning_totals {
+        let of_kind = report.warnings.iter().filter(|listed| listed.warning.kind == kind);
+        let mut told = 0;
+        for SessionWarning { session, warning } in of_kind.take(usize::try_from(WARNINGS_TOLD_MAX)?) {
+            let sentence = format!("session {session}: {}", warning_sentence(warning));
+            context.out.line(format_args!("{mark}  {}", human::one_line(&sentence)))?;
+            told += 1;
+        }
+        if total > told {
+            context.out.line(format_args!("{mark}  {kind}: {} more", human::count(total - told)))?;
+        }
+    }
+    Ok(())
 }
 
 /// A store that damage keeps from being opened: one finding, and nothing else could be looked at.
@@ -108,4 +130,16 @@ pub(crate) fn sentence(finding: &Finding) -> String {
     }
     human::printable(&format!("{place}: {} ({}): {}", finding.kind, finding.family, finding.message))
         .into_owned()
+}
+
+impl Json for SessionWarning {
+    fn write(&self, out: &mut String) {
+        let object = Object::new()
+            .field("session", &self.session)
+            .field("kind", self.warning.kind.as_str())
+            .field("seq", self.warning.seq)
+            .field("message", &self.warning.message)
+            .end();
+        out.push_str(&object);
+    }
 }

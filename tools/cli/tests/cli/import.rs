@@ -139,3 +139,96 @@ fn foreign_types_and_bytes_are_taken_only_when_allowed() {
     assert_eq!((run.code, &run.documents()[0]["refusal"]["kind"]), (1, &json!("invalid-utf8")));
     assert_eq!(bench.run(&["import", &invalid, "--lossy-utf8"]).code, 0);
 }
+
+/// The import waits for its output to be read, so it cannot have ended when it is interrupted.
+#[cfg(unix)]
+#[test]
+fn an_interrupted_import_keeps_what_it_told_and_goes_on_when_run_again() {
+    use std::io::{BufRead, BufReader, Read};
+    const LOGS: usize = 120;
+    let bench = Bench::new();
+    let root = bench.path("root");
+    fs::create_dir(&root).unwrap();
+    let odd = r#"{"type":"todo/write","seq":SEQ,"time":0,"data":{"a":-0}}"#;
+    for number in 0..LOGS {
+        let events: String = (0..50).map(|seq| odd.replace("SEQ", &format!("{seq}")) + "\n").collect();
+        fs::write(root.join(format!("{number:03}.jsonl")), header(&format!("s{number}")) + "\n" + &events)
+            .unwrap();
+    }
+    let root = root.to_str().unwrap();
+    let mut child = bench.command(&["import", root, "--json", "--jobs", "2"]).spawn().unwrap();
+    let (mut stdout, mut stderr) =
+        (BufReader::new(child.stdout.take().unwrap()), BufReader::new(child.stderr.take().unwrap()));
+    let mut told = String::new();
+    stdout.read_line(&mut told).unwrap();
+    let killed = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(killed.success());
+    let mut notes = String::new();
+    stderr.read_line(&mut notes).unwrap();
+    assert!(notes.starts_with("interrupted: "), "{notes}");
+    stdout.read_to_string(&mut told).unwrap();
+    stderr.read_to_string(&mut notes).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(3));
+
+    let told: Vec<Value> = told.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let taken = verdicts(&told).len();
+    assert!(0 < taken && taken < LOGS, "{taken}");
+    assert_eq!(told.last().unwrap()["summary"]["accepted"], taken);
+    let next = format!("{taken} of {LOGS} logs are in; run the same command again");
+    assert!(notes.contains(&next), "{notes}");
+    assert_eq!(bench.json(&["ls"]).len(), taken, "what was told is in, and nothing else");
+    assert_eq!(bench.run(&["verify", "--deep"]).code, 0);
+
+    let rest = bench.json(&["import", root]);
+    let added = |log: &&Value| log["added"] == 50;
+    assert_eq!(rest[..LOGS].iter().filter(added).count(), LOGS - taken);
+    assert_eq!(bench.json(&["ls"]).len(), LOGS);
+}
+
+/// Later v0 writers spell provenance in ranges and mark types of their own; what is stored and exported has one spelling.
+#[test]
+fn ranges_are_written_out_and_ignorable_types_kept() {
+    let bench = Bench::new();
+    let message = |seq: u64, marks: &str| {
+        let data = format!(r#"{{"id":"m{seq}","role":"user","content":[],"source":{{"kind":"user"}}}}"#);
+        format!(r#"{{"type":"user/message","seq":{seq},"time":0,"data":{data},"surfaceOp":{marks}}}"#)
+    };
+    let later = r#"{"type":"later/event","seq":1,"time":0,"data":[1E3],"ignorable":true}"#;
+    let log = |sources: &str| {
+        let replace = format!(r#"{{"op":"replace","start":0,"end":2}},"sourceEventSeqs":{sources}"#);
+        [
+            header("later"),
+            message(0, r#""append""#),
+            later.to_owned(),
+            message(2, r#""append""#),
+            message(3, &replace),
+        ]
+        .join("\n")
+            + "\n"
+    };
+    let path = bench.file("ranges.jsonl", log("[[0,1],2]"));
+    let told = bench.json(&["import", &path]).remove(0);
+    let (kind, seq) = (&told["warnings"][0]["kind"], &told["warnings"][0]["seq"]);
+    assert_eq!((kind, seq, told["warnings"].as_array().unwrap().len()), (&json!("normalised"), &json!(3), 1));
+    let out = bench.run(&["export", "later", "--to", "-"]).stdout;
+    assert!(out.contains(later) && out.contains(r#""sourceEventSeqs":[0,1,2]"#), "{out}");
+    let again = bench.json(&["import", &path, "--dry-run"]).remove(0);
+    assert_eq!((&again["added"], &again["skipped"]), (&json!(0), &json!(4)));
+
+    for (sources, kind) in [
+        ("[[0,3]]", "range-provenance"),
+        ("[[0,9007199254740991]]", "range-provenance"),
+        ("[[1,2],0]", "range-provenance"),
+        ("[[0,2],2]", "range-provenance"),
+        ("[[0],1,2]", "range-provenance"),
+        ("[[0,1]]", "surface"),
+    ] {
+        let run = bench.run(&["inspect", &bench.file("bad.jsonl", log(sources)), "--json"]);
+        assert_eq!(run.documents()[0]["refusal"]["kind"], kind, "{sources}: {}", run.stdout);
+    }
+    for mark in ["false", "null", "1", "\"true\""] {
+        let text = log("[0,1,2]").replace("\"ignorable\":true", &format!("\"ignorable\":{mark}"));
+        let run = bench.run(&["inspect", &bench.file("bad.jsonl", text), "--json"]);
+        assert_eq!(run.documents()[0]["refusal"]["kind"], "envelope", "{mark}");
+    }
+}

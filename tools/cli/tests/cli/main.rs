@@ -6,5 +6,7 @@ mod beside;
 mod exits;
 mod import;
 mod reads;
+mod redact;
 mod stats;
 mod support;
+mod warnings;

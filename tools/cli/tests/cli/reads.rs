@@ -311,3 +311,29 @@ fn verify_is_quiet_on_a_sound_store_and_names_damage() {
     let told = run.documents();
     assert_eq!((run.code, &told.last().unwrap()["summary"]["findings"]), (1, &json!(1)), "{told:?}");
 }
+
+#[test]
+fn tokens_are_counted_once_a_step_and_a_fork_counts_its_own() {
+    let bench = Bench::new();
+    let message = |seq: u64, turn: u64, usage: &str| {
+        let message = format!(
+            r#"{{"id":"m{seq}","role":"assistant","content":[],"source":{{"kind":"model","provider":"p","model":"m"}}}}"#
+        );
+        format!(
+            r#"{{"type":"assistant/message","seq":{seq},"time":1,"data":{{"turn":{turn},"step":1,"message":{message},"usage":{usage}}},"surfaceOp":"append"}}"#
+        )
+    };
+    let sample = r#"{"type":"assistant/chunk","seq":0,"time":1,"data":{"turn":1,"step":1,"chunk":{"type":"usage","usage":{"inputTokens":99,"outputTokens":9}}}}"#;
+    let figure = r#"{"inputTokens":100,"outputTokens":20,"reasoningTokens":15}"#;
+    let log = [header("parent"), sample.to_owned(), message(1, 1, figure)].join("\n") + "\n";
+    bench.json(&["import", &bench.file("log.jsonl", log)]);
+    bench.json(&["fork", "parent", "--at", "1", "child"]);
+    let run = bench.run_with(&["append", "child"], &message(3, 2, r#"{"inputTokens":7,"outputTokens":1}"#));
+    assert_eq!(run.code, 0, "{}", run.stderr);
+    let usage = |id: &str| bench.json(&["show", id]).remove(0)["usage"].clone();
+    let expected = json!({"steps": 1, "inputTokens": 100, "outputTokens": 20, "cacheReadTokens": 0, "cacheWriteTokens": 0, "reasoningTokens": 15});
+    assert_eq!(usage("parent"), expected);
+    assert_eq!((&usage("child")["inputTokens"], &usage("child")["outputTokens"]), (&json!(7), &json!(1)));
+    let shown = bench.run(&["show", "parent"]).stdout;
+    assert!(shown.ends_with("── tokens: 1 step, 100 in, 20 out, 15 of it reasoning\n"), "{shown}");
+}
