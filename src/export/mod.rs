@@ -9,4 +9,5 @@ mod publish;
 mod session;
 
 pub use jsonl::{JsonlFormat, JsonlWriter};
+pub(crate) use publish::publish;
 pub use session::{export_session, export_session_to, write_session};

@@ -6,6 +6,8 @@ use crate::event::{Refusal, RefusalKind};
 use crate::limits::ZSTD_WINDOW_LOG_MAX;
 
 const MAGIC: u32 = 0xFD2F_B528;
+/// The first of the sixteen magics of frames that hold no content.
+const SKIPPABLE: u64 = 0x184D_2A50;
 const BUFFER_BYTES: usize = 128 << 10;
 
 /// How far a frame reaches.
@@ -71,6 +73,46 @@ impl<R: Read + Seek> Source<R> {
     pub(super) fn consume(&mut self, bytes: usize) {
         self.reader.consume(bytes);
         self.position += bytes as u64;
+    }
+
+    /// Where a frame's magic next stands at or behind `from`; the end of the file if nowhere.
+    pub(super) fn find_frame(&mut self, from: u64) -> io::Result<u64> {
+        self.seek(from.min(self.len))?;
+        let mut last_four = 0_u32;
+        while self.position < self.len {
+            let bytes = self.fill(self.len)?;
+            for (passed, &byte) in (1_u64..).zip(bytes) {
+                last_four = last_four >> 8 | u32::from(byte) << 24;
+                if last_four == MAGIC {
+                    return Ok(self.position + passed - 4);
+                }
+            }
+            let passed = bytes.len();
+            self.consume(passed);
+        }
+        Ok(self.len)
+    }
+
+    /// The first byte at or behind `from` that is no NUL; the end of the file if there is none.
+    pub(super) fn end_of_nuls(&mut self, from: u64) -> io::Result<u64> {
+        self.seek(from)?;
+        while self.position < self.len {
+            let bytes = self.fill(self.len)?;
+            let nuls = bytes.iter().take_while(|&&byte| byte == 0).count();
+            let ended = nuls < bytes.len();
+            self.consume(nuls);
+            if ended {
+                break;
+            }
+        }
+        Ok(self.position)
+    }
+
+    /// The end of the skippable frame that begins at `from` (RFC 8878 section 3.1.2), if all of one does.
+    pub(super) fn end_of_skippable(&mut self, from: u64) -> io::Result<Option<u64>> {
+        self.seek(from)?;
+        let (Some(magic), Some(bytes)) = (self.number::<4>()?, self.number::<4>()?) else { return Ok(None) };
+        Ok(if magic >> 4 == SKIPPABLE >> 4 && self.skip(bytes)? { Some(self.position) } else { None })
     }
 
     /// The next `N` bytes as a little-endian number, `None` where the file ends first.

@@ -7,8 +7,8 @@ use clap::{Parser, Subcommand};
 use sessionlog::{Seq, Store, StoreOptions};
 
 use crate::commands::{
-    append, close, compact, demo, export, fork, headers, import, inspect, ls, replay, request, rm, show,
-    verify,
+    append, close, compact, demo, export, fork, headers, import, inspect, ls, repair, replay, request, rm,
+    show, verify,
 };
 use crate::exit::Exit;
 use crate::output::Output;
@@ -44,6 +44,7 @@ enum Command {
     Close(close::Args),
     Export(export::Args),
     Verify(verify::Args),
+    Repair(repair::Args),
     Compact(compact::Args),
     Rm(rm::Args),
 }
@@ -76,6 +77,7 @@ impl Command {
             Self::Close(args) => close::run(context, &args),
             Self::Export(args) => export::run(context, &args),
             Self::Verify(args) => verify::run(context, &args),
+            Self::Repair(args) => repair::run(context, &args),
             Self::Compact(args) => compact::run(context, &args),
             Self::Rm(args) => rm::run(context, &args),
         }
