@@ -136,7 +136,14 @@ impl<R: Read + Seek> ZstdFrames<R> {
             Ok(proved) => proved,
             // Of a torn frame that does not decode nothing is recovered.
             Err(_) if frame.torn => (Piece { bytes: 0, last: true }, false),
-            Err(refusal) => {
+            Err(mut refusal) => {
+                if let Some(torn) = self.reconsidered(frame)? {
+                    self.next_frame = torn.end;
+                    return self.open(torn);
+                }
+                if self.salvage.is_some() {
+                    refusal.message += &format!("; its {} bytes yield nothing", frame.end - frame.start);
+                }
                 self.announce(refusal, frame.start);
                 // The record that the frame would have gone on with is lost too.
                 self.splitter.forget_fragment();

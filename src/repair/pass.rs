@@ -525,7 +525,7 @@ impl<'p> Pass<'p> {
                 place,
                 1,
                 bytes,
-                format!("{bytes} bytes that are no UTF-8 become U+FFFD"),
+                format!("bytes that are no UTF-8 ({bytes}) become U+FFFD; the event is kept"),
             )
         });
     }

@@ -21,7 +21,8 @@ pub(super) struct Source {
 impl Source {
     /// Looks at the file: what it is, by its first bytes before its name.
     pub(super) fn look(path: &Path) -> Result<Self> {
-        match discover(path).next() {
+        let directory = fs::metadata(path).map_err(|error| unreadable(path, error))?.is_dir();
+        match discover(path).next().filter(|_| !directory) {
             Some(Found::Source(source)) => {
                 Ok(Self { stamp: stamp(path)?, path: source.path, format: source.format })
             }

@@ -154,7 +154,6 @@ fn a_sound_log_needs_nothing_and_is_copied_event_by_event() {
 fn lossless_damage_is_undone_byte_for_byte() {
     let lines = log_lines(2);
     let (body, nuls) = (text_of(&lines), [0; 300]);
-    let line = |i: usize| lines[i].as_bytes();
     let end_of = |i: usize| text_of(&lines[..i]).len();
     let glued: String = lines[..4].join("\n") + &lines[4] + " " + &lines[5..].join("\n") + "\n";
     let crlf = lines.iter().map(|l| format!("{l}\r\n")).collect::<String>();
@@ -172,7 +171,6 @@ fn lossless_damage_is_undone_byte_for_byte() {
         ("whole twice", [&body[..], &body].concat(), &[("drop-repeated", "seq-fork"); 19]),
         ("nul line", insert(5, &[&nuls[..], b"\n"].concat()), &[("strip-padding", "nul-padding")]),
     ];
-    assert!(!line(1).is_empty());
     for (name, bytes, expected) in cases {
         let patient = Patient::new("log.jsonl", bytes);
         let plan = patient.plan(None);
@@ -302,10 +300,7 @@ fn a_torn_end_costs_what_is_torn() {
 fn bytes_that_are_no_utf8_cost_themselves_only() {
     let lines = log_lines(2);
     let mut text = text_of(&lines);
-    let at = text_of(&lines[..3]).len() - 30;
-    let at = (at..)
-        .find(|&i| text[i] == b'\xC3')
-        .unwrap_or_else(|| text.iter().position(|&byte| byte == 0xC3).unwrap());
+    let at = text.iter().position(|&byte| byte == 0xC3).unwrap();
     text[at + 1] = b'h';
     let patient = Patient::new("log.jsonl", text);
     let plan = patient.plan(None);
@@ -322,15 +317,13 @@ fn of_a_fork_a_person_chooses_the_branch() {
     let lines = log_lines(3);
     // The second writer knew one turn; its turns say other things.
     let theirs: Vec<String> = lines[10..19].iter().map(|line| line.replace("höre", "hear")).collect();
-    let file = [&lines[..], &theirs[1..2], &theirs[2..], &log_lines(4)[28..]].concat();
     let patient =
         Patient::new("log.jsonl", text_of(&[&lines[..], &theirs[1..], &log_lines(4)[28..]].concat()));
-    assert!(file.len() > lines.len());
     let plan = patient.plan(None);
     assert!(plan.needs_branch() && !plan.is_lossless());
     let [ours, other] = &plan.branches[..] else { panic!("{:?}", plan.branches) };
     assert_eq!((ours.first_seq.get(), ours.line, ours.events), (10, Some(12), 26));
-    assert_eq!((other.first_seq.get(), other.line, other.events), (10, Some(29), 1));
+    assert_eq!((other.first_seq.get(), other.line, other.events), (10, Some(29), 8));
     assert_eq!(patient.apply_to(&plan, "new.jsonl").unwrap_err().kind(), ErrorKind::Invalid);
     assert_eq!(patient.names(), ["log.jsonl"]);
     let error = Repairer::default().plan(&patient.path, Some(9), &|_| ()).unwrap_err();
@@ -339,13 +332,7 @@ fn of_a_fork_a_person_chooses_the_branch() {
     let first = patient.plan(Some(1));
     let (events, _) = patient.mended(&first);
     assert_eq!(events, log_lines(4)[1..]);
-    assert!(
-        first
-            .steps
-            .listed()
-            .iter()
-            .all(|step| step.action == Action::DropBranch || step.action == Action::DropRepeated)
-    );
+    assert!(first.steps.listed().iter().all(|step| step.action == Action::DropBranch));
 }
 
 #[test]
@@ -578,9 +565,10 @@ fn frames_behind_a_damaged_one_are_saved() {
     let file = [&whole[..third - 7], &whole[third..]].concat();
     let patient = Patient::new("log.zstd", &file);
     let plan = patient.plan(None);
-    assert!(plan.steps.listed().iter().any(|step| step.kind == "torn-frame"), "{:?}", plan.steps);
-    assert!(plan.summary.events_kept >= 6 && plan.summary.events_kept + plan.summary.events_lost >= 30);
-    assert!(patient.mended(&plan).1.ends_with(&text_of(&lines[13..])[..]) || plan.summary.records_saved == 0);
+    let first = &plan.steps.listed()[0];
+    assert_eq!((first.frame, first.offset, first.kind), (Some(3), Some(second as u64), "torn-frame"));
+    assert!(plan.summary.events_kept >= 6 && plan.summary.records_saved >= 24, "{:?}", plan.steps);
+    assert!(patient.mended(&plan).1.ends_with(&text_of(&lines[13..])));
 }
 
 /// Cases of the bug reports whose log is not one to repair, and why.
@@ -631,9 +619,9 @@ fn the_cases_lose_what_they_must_and_no_more() {
         ("27-bom", &[("strip-bom", "bom")], 6, 0),
         ("33-blank-line", &[("drop-blank", "blank-record")], 12, 0),
         ("32-crlf", &[("strip-carriage-returns", "crlf")], 6, 0),
-        ("53-last-record-without-newline", &[("end-line", "torn-tail")], 8, 0),
-        ("28-invalid-utf8-mid", &[("replace-bytes", "invalid-utf8")], 6, 0),
-        ("15-seq-gap-open-tail", &[("cut", "seq-gap")], 8, 1),
+        ("53-last-record-without-newline", &[("end-line", "torn-tail")], 12, 0),
+        ("28-invalid-utf8-mid", &[("replace-bytes", "invalid-utf8")], 12, 0),
+        ("15-seq-gap-open-tail", &[("cut", "seq-gap"); 3], 8, 3),
     ];
     for (name, steps, kept, lost) in cases {
         let path = root.join("cases").join(name).with_extension("jsonl");

@@ -52,18 +52,34 @@ impl<R: Read + Seek> ZstdFrames<R> {
             self.next_frame = end;
         } else {
             let after_nuls = self.source.end_of_nuls(start)?;
-            self.next_frame = self.next_start(after_nuls)?;
-            let bytes = self.next_frame - start;
-            if after_nuls == self.next_frame {
+            if after_nuls > start && self.source.is_boundary(after_nuls)? {
+                self.next_frame = after_nuls;
+                let bytes = after_nuls - start;
                 let message = format!("{bytes} NUL bytes stand between frames or behind the last one");
                 refusal = Refusal::new(RefusalKind::NulPadding, PADDING_RULES[1], message);
             } else {
+                self.next_frame = self.next_start(after_nuls.max(start + 1))?;
+                let bytes = self.next_frame - start;
                 refusal.message += &format!("; {bytes} bytes up to the next frame cannot be read");
                 self.splitter.forget_fragment();
             }
         }
         self.announce(refusal, start);
         Ok(None)
+    }
+
+    /// What a frame that does not decode is taken for instead. Where no frame begins at its end its structure is wrong too:
+    /// it may have been cut, and another one written behind the cut.
+    pub(super) fn reconsidered(&mut self, frame: Frame) -> io::Result<Option<Frame>> {
+        if self.source.is_boundary(frame.end)? {
+            return Ok(None);
+        }
+        let Some(salvage) = self.salvage.as_mut().filter(|salvage| salvage.tries_left > 0) else {
+            return Ok(None);
+        };
+        salvage.tries_left -= 1;
+        let end = self.next_start(frame.start + 4)?;
+        Ok(Some(Frame { end, torn: true, ..frame }))
     }
 
     /// The next place at or behind `from` where a frame begins; the end of the file if there is none.

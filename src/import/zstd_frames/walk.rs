@@ -108,6 +108,13 @@ impl<R: Read + Seek> Source<R> {
         Ok(self.position)
     }
 
+    /// Whether a frame of any kind begins at `at`, or the file ends there.
+    pub(super) fn is_boundary(&mut self, at: u64) -> io::Result<bool> {
+        self.seek(at)?;
+        let magic = self.number::<4>()?;
+        Ok(at == self.len || magic.is_some_and(|m| m == u64::from(MAGIC) || m >> 4 == SKIPPABLE >> 4))
+    }
+
     /// The end of the skippable frame that begins at `from` (RFC 8878 section 3.1.2), if all of one does.
     pub(super) fn end_of_skippable(&mut self, from: u64) -> io::Result<Option<u64>> {
         self.seek(from)?;

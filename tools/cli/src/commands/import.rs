@@ -17,7 +17,7 @@ use sessionlog::{ErrorKind, Store};
 
 use crate::cli::Context;
 use crate::exit::Exit;
-use crate::judging::{refusal_sentence, repair_sentence};
+use crate::judging::{refusal_sentence, repair_hint, repair_sentence};
 use crate::output::json::{Object, Raw};
 use crate::output::progress::Progress;
 use crate::output::table::{Align, Table};
@@ -205,7 +205,13 @@ impl Job<'_> {
             (None, Some(repair)) => (self.style.odd("repair"), repair_sentence(repair)),
             (None, None) => return None,
         };
-        Some(format!("{verdict}  {}: {}", human::one_line(&path), human::one_line(&why)))
+        let next = repair_hint(&path, judgement).map_or(String::new(), |hint| format!("; next: {hint}"));
+        Some(format!(
+            "{verdict}  {}: {}{}",
+            human::one_line(&path),
+            human::one_line(&why),
+            human::one_line(&next)
+        ))
     }
 
     fn shown(&self, path: &Path) -> String {

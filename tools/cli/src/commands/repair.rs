@@ -1,5 +1,6 @@
 //! `repair`: plans how a damaged log becomes one that loads, and writes it to a new file once `--apply` confirms the plan.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
@@ -14,6 +15,9 @@ use crate::output::json::{Json, Object, Raw, array};
 use crate::output::progress::Progress;
 use crate::output::{Style, human};
 use crate::source::Input;
+
+/// Steps of one action and kind that a person is shown.
+const STEPS_SHOWN_MAX: u64 = 10;
 
 /// Make a log that loads of a damaged one, in a new file (prints the plan; --apply carries it out)
 #[derive(Debug, clap::Args)]
@@ -115,8 +119,10 @@ impl Report<'_> {
             self.row(out, name, &branch_sentence(branch))?;
         }
         if plan.needs_branch() {
-            let what =
-                format!("`sessionlog repair {} --branch N` shows what keeping one of them means", self.path);
+            let what = format!(
+                "`sessionlog repair {} --branch N` shows what keeping branch N means",
+                human::shell_word(self.path)
+            );
             return self.row(out, "next", &what);
         }
         self.print_steps(out, style)?;
@@ -125,21 +131,24 @@ impl Report<'_> {
         self.print_next(out)
     }
 
+    /// Of each action and kind a few steps stand for all: `--json` lists more.
     fn print_steps(&self, out: &mut impl Write, style: Style) -> io::Result<()> {
         let steps = &self.plan.steps;
+        let mut shown = BTreeMap::new();
         for step in steps.listed() {
-            let name =
-                if step.action.is_lossless() { style.good("lossless ") } else { style.bad("lossy    ") };
-            writeln!(out, "  {name} {}", human::one_line(&step_sentence(step)))?;
+            let count = shown.entry((step.action, step.kind)).or_insert(0_u64);
+            if *count < STEPS_SHOWN_MAX {
+                *count += 1;
+                let name =
+                    if step.action.is_lossless() { style.good("lossless ") } else { style.bad("lossy    ") };
+                writeln!(out, "  {name} {}", human::one_line(&step_sentence(step)))?;
+            }
         }
-        let listed = |action, kind| {
-            let same = steps.listed().iter().filter(|step| step.action == action && step.kind == kind);
-            u64::try_from(same.count()).unwrap_or(u64::MAX)
-        };
         for (action, kind, total) in steps.totals() {
-            let more = total.steps.saturating_sub(listed(action, kind));
+            let more = total.steps - shown.get(&(action, kind)).copied().unwrap_or(0).min(total.steps);
             if more > 0 {
-                let text = format!("{} ({kind}): {} more", action.as_str(), human::counted(more, "step"));
+                let text =
+                    format!("{} ({kind}): {} like these", action.as_str(), human::counted(more, "more step"));
                 self.row(out, "", &text)?;
             }
         }
@@ -149,13 +158,15 @@ impl Report<'_> {
     fn print_next(&self, out: &mut impl Write) -> io::Result<()> {
         let Some(applied) = self.applied else {
             let branch = self.plan.branch.map_or(String::new(), |number| format!(" --branch {number}"));
-            let target = self.out.map_or("FILE".into(), |out| out.display().to_string());
+            let target = self
+                .out
+                .map_or("FILE".into(), |out| human::shell_word(&out.display().to_string()).into_owned());
             let what = if self.plan.is_sound() {
                 "import it as it is".to_owned()
             } else {
                 format!(
                     "nothing is changed without --apply: `sessionlog repair {}{branch} --apply --out {target}` writes the new log",
-                    self.path
+                    human::shell_word(self.path)
                 )
             };
             return self.row(out, "next", &what);
@@ -166,7 +177,11 @@ impl Report<'_> {
             let records = human::counted(self.plan.summary.records_saved, "record");
             self.row(out, "saved", &format!("{}: the {records} that it has no place for", saved.display()))?;
         }
-        self.row(out, "next", &format!("`sessionlog import {}`", applied.out.display()))
+        self.row(
+            out,
+            "next",
+            &format!("`sessionlog import {}`", human::shell_word(&applied.out.display().to_string())),
+        )
     }
 
     fn row(&self, out: &mut impl Write, name: &str, text: &str) -> io::Result<()> {
