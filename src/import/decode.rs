@@ -12,6 +12,8 @@ use super::judgement::word;
 
 /// Places in one record at which a whole event is looked for behind a cut one.
 const GLUED_TRIES_MAX: usize = 64;
+/// How many times over these tries may read the record.
+const GLUED_READS_MAX: usize = 4;
 
 /// A record whose text is a JSON object.
 pub(crate) struct Decoded<'a> {
@@ -131,7 +133,13 @@ fn classify(bytes: &[u8], text: &str, fault: Fault, bad_utf8: Option<u64>) -> Un
 fn whole_event_behind(text: &str) -> Option<usize> {
     const START: &[u8] = b"{\"type\"";
     let starts = memchr::memmem::find_iter(text.as_bytes(), START).filter(|&at| at > 0);
-    starts.take(GLUED_TRIES_MAX).find(|&at| scan(&text[at..]).is_ok())
+    // What is nested in a cut record reads far before it fails: all tries together read the text a few times.
+    let mut bytes_left = text.len().saturating_mul(GLUED_READS_MAX);
+    for at in starts.take(GLUED_TRIES_MAX) {
+        let Err(fault) = scan(&text[at..]) else { return Some(at) };
+        bytes_left = bytes_left.checked_sub(fault.offset)?;
+    }
+    None
 }
 
 #[cfg(test)]

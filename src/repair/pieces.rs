@@ -1,7 +1,7 @@
 //! Takes a damaged line apart: whole records, padding between them, and bytes that are neither.
 //!
 //! Judges bytes alone. Pieces leave one at a time, so that a line of nothing but tiny values needs no memory of its own, and
-//! the places at which a whole record is looked for behind a cut one are few: work is linear in the line.
+//! the search for whole records behind cut ones reads a line only so often: work is linear in the line.
 
 use std::borrow::Cow;
 
@@ -10,8 +10,8 @@ use crate::event::json::{FaultKind, scan};
 use crate::ids::Seq;
 use crate::import::{Decoded, decode, marked};
 
-/// Places in one line at which a whole record is looked for behind a cut one.
-const STARTS_TRIED_MAX: u32 = 64;
+/// How many times over the search for whole records behind cut ones may read a line.
+const LINE_READS_MAX: usize = 4;
 /// How every record that a writer of this format wrote begins.
 const START: &str = "{\"type\":";
 const BOM: &[u8] = b"\xEF\xBB\xBF";
@@ -53,12 +53,13 @@ pub(super) struct Pieces<'a> {
     /// The line with a question mark for each byte that is no UTF-8, once it is needed.
     text: Option<Cow<'a, str>>,
     at: usize,
-    tries_left: u32,
+    /// Bytes that the search for whole records may still read.
+    bytes_left: usize,
 }
 
 impl<'a> Pieces<'a> {
     pub(super) fn of(line: &'a [u8]) -> Self {
-        Self { bytes: line, text: None, at: 0, tries_left: STARTS_TRIED_MAX }
+        Self { bytes: line, text: None, at: 0, bytes_left: line.len().saturating_mul(LINE_READS_MAX) }
     }
 
     /// The bytes up to `end`, which leave.
@@ -81,7 +82,7 @@ impl<'a> Pieces<'a> {
             Err(fault) if fault.kind == FaultKind::Trailing => return self.value(at + fault.offset),
             Err(fault) => fault,
         };
-        let found = whole_record_behind(rest, &mut self.tries_left);
+        let found = whole_record_behind(rest, &mut self.bytes_left);
         let end = found.map_or(self.bytes.len(), |start| at + start);
         // Padding behind the junk is padding.
         let nuls = self.bytes[at..end].iter().rev().take_while(|&&b| b == 0).count();
@@ -133,14 +134,18 @@ impl<'a> Iterator for Pieces<'a> {
 
 /// Where behind the start of `text` a whole record begins. What is nested in a cut record is not taken for one: it has
 /// another object's members, or something else than a record follows it.
-fn whole_record_behind(text: &str, tries_left: &mut u32) -> Option<usize> {
+fn whole_record_behind(text: &str, bytes_left: &mut usize) -> Option<usize> {
     for at in memchr::memmem::find_iter(text.as_bytes(), START).filter(|&at| at > 0) {
-        *tries_left = tries_left.checked_sub(1)?;
-        let end = match scan(&text[at..]) {
-            Ok(_) => text.len(),
-            Err(fault) if fault.kind == FaultKind::Trailing => at + fault.offset,
-            Err(_) => continue,
+        let (end, whole) = match scan(&text[at..]) {
+            Ok(_) => (text.len(), true),
+            Err(fault) => (at + fault.offset, fault.kind == FaultKind::Trailing),
         };
+        let left = bytes_left.checked_sub(end - at);
+        *bytes_left = left.unwrap_or(0);
+        left?;
+        if !whole {
+            continue;
+        }
         let behind = text[end..].trim_start_matches(['\0', ' ', '\t', '\r']);
         let record = decode(&text.as_bytes()[at..end], true);
         let looks_whole = record.is_ok_and(|record| {

@@ -1,138 +1,19 @@
 //! Damaged logs become logs that load: what is kept, what is lost, and that nothing else is touched.
 
+mod patient;
+
 use std::fs;
-use std::path::{Path, PathBuf};
 
+use sessionlog::ErrorKind;
 use sessionlog::export::{JsonlFormat, JsonlWriter};
-use sessionlog::import::{
-    Importer, JudgeOptions, Judgement, Lines, RecordSource, Verdict, ZstdFrames, judge,
-};
-use sessionlog::repair::{Action, Applied, Plan, Repairer};
-use sessionlog::{Error, ErrorKind};
-use tempfile::TempDir;
+use sessionlog::import::{Importer, JudgeOptions, Lines, Verdict, judge};
+use sessionlog::repair::{Action, Plan, Repairer};
 
+use self::patient::{Patient, log_lines, text_of, zstd_frame, zstd_of};
 use crate::support::shared;
 
-/// A header and `turns` closed turns of nine events, one a line.
-fn log_lines(turns: usize) -> Vec<String> {
-    let mut lines = vec![
-        r#"{"type":"session","version":0,"id":"mended","createdAt":1000,"cwd":"/srv","delegationDepth":0}"#
-            .to_owned(),
-    ];
-    let mut push = |name: &str, data: String, on_surface: bool| {
-        let seq = lines.len() - 1;
-        let op = if on_surface { r#","surfaceOp":"append""# } else { "" };
-        lines.push(format!(r#"{{"type":"{name}","seq":{seq},"time":{},"data":{data}{op}}}"#, 2000 + seq));
-    };
-    for turn in 1..=turns {
-        let message = |role: &str, source: &str| {
-            format!(
-                r#"{{"id":"{role}-{turn}","role":"{role}","content":[{{"type":"text","text":"höre {turn} \u0000 1E3"}}],"source":{source}}}"#
-            )
-        };
-        push("turn/start", format!(r#"{{"turn":{turn}}}"#), false);
-        push("user/message", message("user", r#"{"kind":"user"}"#), true);
-        push("step/start", format!(r#"{{"turn":{turn},"step":1}}"#), false);
-        for text in ["a", "b", "c"] {
-            let chunk = format!(r#"{{"type":"text-delta","index":0,"text":"{text}"}}"#);
-            push("assistant/chunk", format!(r#"{{"turn":{turn},"step":1,"chunk":{chunk}}}"#), false);
-        }
-        let answer = message("assistant", r#"{"kind":"model","provider":"p","model":"m"}"#);
-        push("assistant/message", format!(r#"{{"turn":{turn},"step":1,"message":{answer}}}"#), true);
-        push("step/end", format!(r#"{{"turn":{turn},"step":1}}"#), false);
-        push("turn/end", format!(r#"{{"turn":{turn},"reason":{{"kind":"completed"}}}}"#), false);
-    }
-    lines
-}
-
-fn text_of(lines: &[impl AsRef<str>]) -> Vec<u8> {
-    lines.iter().flat_map(|line| [line.as_ref(), "\n"]).collect::<String>().into_bytes()
-}
-
-/// The lines in frames of `per_frame` lines behind that of the header.
-fn zstd_of(lines: &[String], per_frame: usize) -> Vec<u8> {
-    let mut file = zstd_frame(&text_of(&lines[..1]));
-    for part in lines[1..].chunks(per_frame) {
-        file.extend(zstd_frame(&text_of(part)));
-    }
-    file
-}
-
-/// A frame that the library wrote around the text.
-fn zstd_frame(text: &[u8]) -> Vec<u8> {
-    let mut frame = Vec::new();
-    sessionlog::format::compress::FrameEncoder::new(3, true).unwrap().encode(text, &mut frame).unwrap();
-    frame
-}
-
-/// A damaged log in a directory of its own.
-struct Patient {
-    dir: TempDir,
-    path: PathBuf,
-    bytes: Vec<u8>,
-}
-
-impl Patient {
-    fn new(name: &str, bytes: impl AsRef<[u8]>) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join(name);
-        fs::write(&path, bytes.as_ref()).unwrap();
-        Self { path, dir, bytes: bytes.as_ref().to_vec() }
-    }
-
-    fn plan(&self, branch: Option<usize>) -> Plan {
-        Repairer::default().plan(&self.path, branch, &|_| ()).unwrap()
-    }
-
-    fn apply_to(&self, plan: &Plan, name: &str) -> Result<Applied, Error> {
-        let modified = fs::metadata(&self.path).unwrap().modified().unwrap();
-        let applied = Repairer::default().apply(plan, &self.dir.path().join(name), &|_| ());
-        assert_eq!(fs::read(&self.path).unwrap(), self.bytes, "the source keeps its bytes");
-        assert_eq!(fs::metadata(&self.path).unwrap().modified().unwrap(), modified);
-        applied
-    }
-
-    /// Applies a plan and gives the events of the new log, one a line, and what was saved beside it.
-    fn mended(&self, plan: &Plan) -> (Vec<String>, Vec<u8>) {
-        let extension = self.path.extension().unwrap().to_str().unwrap();
-        let applied = self.apply_to(plan, &format!("new.{extension}")).unwrap();
-        let (judgement, events) = judged(&applied.out);
-        assert_eq!(judgement.header, plan.header);
-        assert_eq!(events.len() as u64, plan.summary.events_kept);
-        let saved = applied.saved.map(|saved| fs::read(saved).unwrap()).unwrap_or_default();
-        let records = saved.split(|&b| b == b'\n').count() as u64 - 1;
-        assert_eq!(records, plan.summary.records_saved);
-        (events, saved)
-    }
-
-    fn names(&self) -> Vec<String> {
-        let entries = fs::read_dir(self.dir.path()).unwrap();
-        let mut names: Vec<_> = entries.map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
-        names.sort();
-        names
-    }
-}
-
-/// A log that must be accepted, or need nothing but the end of its last turn; with its events as lines.
-fn judged(path: &Path) -> (Judgement, Vec<String>) {
-    let file = fs::File::open(path).unwrap();
-    let mut records: Box<dyn RecordSource> = match path.extension().unwrap().to_str().unwrap() {
-        "zstd" => Box::new(ZstdFrames::new(file).unwrap()),
-        _ => Box::new(Lines::new(file)),
-    };
-    let mut events = Vec::new();
-    let judgement = judge(&mut *records, &JudgeOptions::default(), &mut |admitted| {
-        let mut line = String::new();
-        admitted.event().write_json(&mut line);
-        events.push(line);
-        Ok(())
-    })
-    .unwrap();
-    assert_eq!(judgement.refusal, None, "{}", path.display());
-    let repair = judgement.repair.as_ref().map(|repair| repair.kind.as_str());
-    assert!(matches!(repair, None | Some("interrupted-turn")), "{}: {repair:?}", path.display());
-    (judgement, events)
-}
+/// Steps by action and kind.
+type Told = &'static [(&'static str, &'static str)];
 
 fn actions(plan: &Plan) -> Vec<(&'static str, &'static str)> {
     plan.steps.listed().iter().map(|step| (step.action.as_str(), step.kind)).collect()
@@ -158,7 +39,7 @@ fn lossless_damage_is_undone_byte_for_byte() {
     let glued: String = lines[..4].join("\n") + &lines[4] + " " + &lines[5..].join("\n") + "\n";
     let crlf = lines.iter().map(|l| format!("{l}\r\n")).collect::<String>();
     let insert = |i: usize, what: &[u8]| [&body[..end_of(i)], what, &body[end_of(i)..]].concat();
-    let cases: [(&str, Vec<u8>, &[(&str, &str)]); 11] = [
+    let cases: [(&str, Vec<u8>, Told); 11] = [
         ("bom", [b"\xEF\xBB\xBF", &body[..]].concat(), &[("strip-bom", "bom")]),
         ("crlf", crlf.into_bytes(), &[("strip-carriage-returns", "crlf")]),
         ("blank", insert(4, b"\n"), &[("drop-blank", "blank-record")]),
@@ -201,7 +82,7 @@ fn frames_of_other_tools_are_framed_anew() {
     let text = text_of(&lines);
     let skippable = [&[0x5E, 0x2A, 0x4D, 0x18, 5, 0, 0, 0][..], b"table"].concat();
     let halves = |at: usize| [zstd_frame(&text[..at]), zstd_frame(&text[at..])].concat();
-    let cases: [(&str, Vec<u8>, &[(&str, &str)]); 5] = [
+    let cases: [(&str, Vec<u8>, Told); 5] = [
         ("one frame", zstd_frame(&text), &[("reframe", "zstd-first-frame")]),
         ("header and a half", halves(130), &[("reframe", "zstd-first-frame")]),
         ("header in two", halves(20), &[("reframe", "zstd-first-frame")]),
@@ -613,7 +494,7 @@ fn every_case_of_the_bug_reports_is_repaired_or_refused_by_name() {
 #[test]
 fn the_cases_lose_what_they_must_and_no_more() {
     let Some(root) = shared() else { return };
-    let cases: [(&str, &[(&str, &str)], u64, u64); 8] = [
+    let cases: [(&str, Told, u64, u64); 8] = [
         ("01-torn-tail-no-newline", &[("drop", "torn-tail")], 7, 1),
         ("05-nul-tail", &[("strip-padding", "nul-tail")], 12, 0),
         ("27-bom", &[("strip-bom", "bom")], 6, 0),

@@ -77,18 +77,20 @@ impl<R: Read + Seek> Source<R> {
 
     /// Where a frame's magic next stands at or behind `from`; the end of the file if nowhere.
     pub(super) fn find_frame(&mut self, from: u64) -> io::Result<u64> {
+        const FIRST: u8 = MAGIC.to_le_bytes()[0];
         self.seek(from.min(self.len))?;
-        let mut last_four = 0_u32;
         while self.position < self.len {
             let bytes = self.fill(self.len)?;
-            for (passed, &byte) in (1_u64..).zip(bytes) {
-                last_four = last_four >> 8 | u32::from(byte) << 24;
-                if last_four == MAGIC {
-                    return Ok(self.position + passed - 4);
-                }
-            }
-            let passed = bytes.len();
+            let found = memchr::memchr(FIRST, bytes);
+            let passed = found.unwrap_or(bytes.len());
             self.consume(passed);
+            let at = self.position;
+            if found.is_some() {
+                if self.number::<4>()? == Some(u64::from(MAGIC)) {
+                    return Ok(at);
+                }
+                self.seek(at + 1)?;
+            }
         }
         Ok(self.len)
     }
