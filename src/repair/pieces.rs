@@ -133,7 +133,7 @@ impl<'a> Iterator for Pieces<'a> {
 }
 
 /// Where behind the start of `text` a whole record begins. What is nested in a cut record is not taken for one: it has
-/// another object's members, or something else than a record follows it.
+/// another object's members, or something else than a record follows it. Nothing is found once `bytes_left` are read.
 fn whole_record_behind(text: &str, bytes_left: &mut usize) -> Option<usize> {
     for at in memchr::memmem::find_iter(text.as_bytes(), START).filter(|&at| at > 0) {
         let (end, whole) = match scan(&text[at..]) {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::time::SystemTime;
+use std::time::Duration;
 
 use super::branches::Branch;
 use super::pass::Route;
@@ -233,5 +233,6 @@ pub(super) struct Seen {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Stamp {
     pub(super) bytes: u64,
-    pub(super) modified: Option<SystemTime>,
+    /// Since the Unix epoch.
+    pub(super) modified: Option<Duration>,
 }

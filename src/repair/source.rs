@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
+use std::time::UNIX_EPOCH;
 
 use super::plan::Stamp;
 use crate::error::{Error, ErrorKind, Result};
@@ -95,7 +96,8 @@ pub(super) fn written_to(path: &Path) -> Error {
 
 fn stamp(path: &Path) -> Result<Stamp> {
     let metadata = fs::metadata(path).map_err(|error| unreadable(path, error))?;
-    Ok(Stamp { bytes: metadata.len(), modified: metadata.modified().ok() })
+    let modified = metadata.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+    Ok(Stamp { bytes: metadata.len(), modified })
 }
 
 fn unreadable(path: &Path, error: io::Error) -> Error {
