@@ -40,6 +40,7 @@ pub mod import;
 pub mod limits;
 pub mod log;
 pub mod projection;
+pub mod repair;
 pub mod storage;
 mod store;
 

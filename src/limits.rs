@@ -59,6 +59,12 @@ pub const SEALED_TABLE_ENTRIES_MAX: usize = 1 << 18;
 pub const SEALED_WRITE_BUFFER_BYTES: usize = 256 << 10;
 /// Events of one step that a redacting export holds back to search their streamed text as a whole, in bytes of memory.
 pub const REDACTION_HELD_BYTES_MAX: usize = 128 << 20;
+/// Places in a damaged zstd file that look like the beginning of a frame and are tried as one.
+pub const FRAME_STARTS_TRIED_MAX: u32 = 64;
+/// Last records of each branch of a log under repair that later ones are compared with.
+pub const REPAIR_RECORDS_COMPARED_MAX: usize = 1 << 18;
+/// Most branches of a forked log that a repair tells apart.
+pub const REPAIR_BRANCHES_MAX: usize = 8;
 /// Warnings of one kind, and records cut from a tail, that a report lists; the rest is counted.
 pub const WARNINGS_LISTED_MAX: u64 = 100;
 

@@ -10,5 +10,6 @@ mod redact;
 mod session;
 
 pub use jsonl::{JsonlFormat, JsonlWriter};
+pub(crate) use publish::publish;
 pub use redact::{FindSecrets, Redactor, Secret, Sink};
 pub use session::{export_session, export_session_to, write_session};

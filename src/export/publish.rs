@@ -71,13 +71,34 @@ pub(super) fn publish_file(
     header: &SessionHeader,
     write: impl FnOnce(&mut JsonlWriter<BufWriter<File>>) -> Result<()>,
 ) -> Result<()> {
+    publish(
+        path,
+        |file| {
+            let mut writer = JsonlWriter::new(file, format, packed, header)?;
+            write(&mut writer)?;
+            writer.finish()
+        },
+        |_| Ok(()),
+    )
+}
+
+/// Writes a file to `path`, which must not exist, in a directory that must. What `write` returns is synced and, closed,
+/// handed to `check` under its temporary name; what does not pass is removed.
+///
+/// # Errors
+///
+/// Those of [`publish_file`], and whatever `check` answers.
+pub(crate) fn publish(
+    path: &Path,
+    write: impl FnOnce(BufWriter<File>) -> Result<BufWriter<File>>,
+    check: impl FnOnce(&Path) -> Result<()>,
+) -> Result<()> {
     let (temporary, file) = Temporary::create(path)?;
-    let mut writer = JsonlWriter::new(BufWriter::new(file), format, packed, header)?;
-    write(&mut writer)?;
-    let file = writer.finish()?.into_inner().map_err(|e| failed(path, e.into_error()))?;
+    let file = write(BufWriter::new(file))?.into_inner().map_err(|e| failed(path, e.into_error()))?;
     file.sync_all().map_err(|e| failed(path, e))?;
     // Some systems rename and remove only what nobody has open.
     drop(file);
+    check(&temporary.0)?;
     name(&temporary.0, path, |from, to| fs::hard_link(from, to)).map_err(|e| match e.kind() {
         io::ErrorKind::AlreadyExists => conflict("the file exists", path),
         _ => failed(path, e),

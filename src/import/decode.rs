@@ -12,28 +12,30 @@ use super::judgement::word;
 
 /// Places in one record at which a whole event is looked for behind a cut one.
 const GLUED_TRIES_MAX: usize = 64;
+/// How many times over these tries may read the record.
+const GLUED_READS_MAX: usize = 4;
 
 /// A record whose text is a JSON object.
-pub(super) struct Decoded<'a> {
+pub(crate) struct Decoded<'a> {
     /// The text; bytes in it that are no UTF-8 read as U+FFFD if they are to be replaced, else as question marks.
-    pub(super) text: Cow<'a, str>,
+    pub(crate) text: Cow<'a, str>,
     /// Its members.
-    pub(super) scan: Scan,
+    pub(crate) scan: Scan,
     /// Offset in the record of the first byte that is no UTF-8.
-    pub(super) bad_utf8: Option<u64>,
+    pub(crate) bad_utf8: Option<u64>,
 }
 
 /// A record without a JSON object.
-pub(super) struct Unusable {
+pub(crate) struct Unusable {
     /// What it is instead.
-    pub(super) kind: RefusalKind,
+    pub(crate) kind: RefusalKind,
     /// What is wrong, for people.
-    pub(super) message: String,
+    pub(crate) message: String,
 }
 
 impl Decoded<'_> {
     /// The last member of the object with this name.
-    pub(super) fn member(&self, name: &str) -> Option<Value<'_>> {
+    pub(crate) fn member(&self, name: &str) -> Option<Value<'_>> {
         let text = &*self.text;
         if self.scan.more_members {
             return Value::new(text).get(name);
@@ -45,24 +47,24 @@ impl Decoded<'_> {
     }
 
     /// The member of this name as a seq; `None` for anything that is no integer of 0 to 2^53 - 1.
-    pub(super) fn seq_member(&self, name: &str) -> Option<Seq> {
+    pub(crate) fn seq_member(&self, name: &str) -> Option<Seq> {
         self.member(name)?.safe_integer().and_then(|n| u64::try_from(n).ok()).map(Seq::new)
     }
 
     /// The type, for people.
-    pub(super) fn type_word(&self) -> Option<String> {
+    pub(crate) fn type_word(&self) -> Option<String> {
         self.member("type")?.string().map(|t| word(&t.to_lossy()))
     }
 
     /// Whether the record is a `turn/end`, which makes everything before it a committed part of the log.
-    pub(super) fn is_turn_end(&self) -> bool {
+    pub(crate) fn is_turn_end(&self) -> bool {
         self.member("type").is_some_and(|t| t.is_str("turn/end"))
     }
 }
 
 /// Decodes a record: any bytes but a line feed. The text is longer than the record only if bytes that are no UTF-8 are to
 /// be replaced in an event (`lossy`), not if they are to be told of.
-pub(super) fn decode(bytes: &[u8], lossy: bool) -> Result<Decoded<'_>, Unusable> {
+pub(crate) fn decode(bytes: &[u8], lossy: bool) -> Result<Decoded<'_>, Unusable> {
     let (text, bad_utf8) = match std::str::from_utf8(bytes) {
         Ok(text) => (Cow::Borrowed(text), None),
         Err(error) => {
@@ -80,7 +82,7 @@ pub(super) fn decode(bytes: &[u8], lossy: bool) -> Result<Decoded<'_>, Unusable>
 }
 
 /// The text with a question mark in the place of each byte that is no UTF-8: offsets stay.
-fn marked(bytes: &[u8]) -> String {
+pub(crate) fn marked(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
         text.push_str(chunk.valid());
@@ -90,7 +92,7 @@ fn marked(bytes: &[u8]) -> String {
 }
 
 /// Whether a record is nothing but NUL bytes.
-pub(super) fn is_nul_run(bytes: &[u8]) -> bool {
+pub(crate) fn is_nul_run(bytes: &[u8]) -> bool {
     !bytes.is_empty() && bytes.iter().all(|&b| b == 0)
 }
 
@@ -131,7 +133,13 @@ fn classify(bytes: &[u8], text: &str, fault: Fault, bad_utf8: Option<u64>) -> Un
 fn whole_event_behind(text: &str) -> Option<usize> {
     const START: &[u8] = b"{\"type\"";
     let starts = memchr::memmem::find_iter(text.as_bytes(), START).filter(|&at| at > 0);
-    starts.take(GLUED_TRIES_MAX).find(|&at| scan(&text[at..]).is_ok())
+    // What is nested in a cut record reads far before it fails: all tries together read the text a few times.
+    let mut bytes_left = text.len().saturating_mul(GLUED_READS_MAX);
+    for at in starts.take(GLUED_TRIES_MAX) {
+        let Err(fault) = scan(&text[at..]) else { return Some(at) };
+        bytes_left = bytes_left.checked_sub(fault.offset)?;
+    }
+    None
 }
 
 #[cfg(test)]

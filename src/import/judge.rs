@@ -9,7 +9,7 @@
 mod session;
 mod tail;
 
-use self::session::Session;
+pub(crate) use self::session::Session;
 use self::tail::{Issue, sequence_fault};
 use super::decode::{Decoded, decode, is_nul_run};
 use super::judgement::{Judgement, Repair};

@@ -22,6 +22,10 @@ pub use lines::Lines;
 pub use stored::judge_session;
 pub use zstd_frames::ZstdFrames;
 
+pub(crate) use decode::{Decoded, decode, marked};
+pub(crate) use judge::Session;
+pub(crate) use zstd_frames::PADDING_RULES;
+
 use crate::event::Refusal;
 
 /// One record of a log, without its line feed.

@@ -111,6 +111,11 @@ pub fn is_row_type(type_name: &str) -> bool {
 }
 
 impl Rows<'_> {
+    /// How many members are still to come.
+    pub(crate) fn count_members(&self) -> u64 {
+        self.tokens.clone().count() as u64
+    }
+
     /// Seq of the next member; of the whole row before the first was taken.
     #[must_use]
     pub fn next_seq(&self) -> Seq {

@@ -6,10 +6,12 @@
 //! bounded by the piece and the largest record, never by a frame. Invariant: nothing is sized by what a
 //! frame header claims.
 
+mod salvage;
 mod walk;
 
 use std::io::{self, Read, Seek};
 
+pub(crate) use self::salvage::PADDING_RULES;
 use self::walk::{Extent, Source};
 use super::lines::Splitter;
 use super::{Item, RecordSource};
@@ -33,11 +35,13 @@ pub struct ZstdFrames<R> {
     state: State,
     /// What comes before the next record.
     announced: Option<Item<'static>>,
-    /// Where the next frame begins, and its number from 1.
+    /// Where the next frame begins, and the number of the last one, from 1.
     next_frame: u64,
     number: u64,
     /// Records come from the torn frame.
     lenient: bool,
+    /// Present if all that can be read is wanted, whatever stands before it.
+    salvage: Option<salvage::Salvage>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -80,18 +84,29 @@ impl<R: Read + Seek> ZstdFrames<R> {
             state: State::Between,
             announced: None,
             next_frame: 0,
-            number: 1,
+            number: 0,
             lenient: false,
+            salvage: None,
         })
     }
 
     /// Goes on to the next frame, or to the end.
     fn advance(&mut self) -> io::Result<()> {
+        // Nothing that follows goes on with the record that a torn frame was cut in.
+        if self.lenient && self.splitter.has_fragment() {
+            self.state = State::Fragment;
+            return Ok(());
+        }
         let start = self.next_frame;
         self.source.seek(start)?;
         let extent = if start == self.source.len() { None } else { Some(walk::extent(&mut self.source)?) };
+        self.number += u64::from(extent.is_some());
         let frame = match extent {
             Some(Ok(Extent::Complete { end })) => Frame { start, end, torn: false },
+            Some(broken) if self.salvage.is_some() => match self.salvaged(start, broken)? {
+                Some(frame) => frame,
+                None => return Ok(()),
+            },
             Some(Err(refusal)) => {
                 self.announce(refusal, start);
                 self.splitter.forget_fragment();
@@ -100,7 +115,7 @@ impl<R: Read + Seek> ZstdFrames<R> {
             }
             _ if self.splitter.has_fragment() => {
                 self.state = State::Fragment;
-                if !self.lenient {
+                if !self.lenient && self.salvage.is_none() {
                     self.announce_unfinished_record();
                 }
                 return Ok(());
@@ -112,9 +127,7 @@ impl<R: Read + Seek> ZstdFrames<R> {
             }
         };
         self.next_frame = frame.end;
-        self.open(frame)?;
-        self.number += 1;
-        Ok(())
+        self.open(frame)
     }
 
     /// Proves a frame and hands over its text, or at least its first piece.
@@ -123,7 +136,14 @@ impl<R: Read + Seek> ZstdFrames<R> {
             Ok(proved) => proved,
             // Of a torn frame that does not decode nothing is recovered.
             Err(_) if frame.torn => (Piece { bytes: 0, last: true }, false),
-            Err(refusal) => {
+            Err(mut refusal) => {
+                if let Some(torn) = self.reconsidered(frame)? {
+                    self.next_frame = torn.end;
+                    return self.open(torn);
+                }
+                if self.salvage.is_some() {
+                    refusal.message += &format!("; its {} bytes yield nothing", frame.end - frame.start);
+                }
                 self.announce(refusal, frame.start);
                 // The record that the frame would have gone on with is lost too.
                 self.splitter.forget_fragment();
@@ -131,7 +151,7 @@ impl<R: Read + Seek> ZstdFrames<R> {
             }
         };
         self.lenient = frame.torn;
-        if self.number == 1 && (frame.torn || !header_line) {
+        if self.number == 1 && (frame.torn && self.salvage.is_none() || !frame.torn && !header_line) {
             let message = if frame.torn { "it is cut" } else { "it does not hold exactly one line" };
             let refusal = Refusal::new(
                 RefusalKind::ZstdFirstFrame,
@@ -241,9 +261,16 @@ impl<R: Read + Seek> ZstdFrames<R> {
 
 impl<R: Read + Seek> RecordSource for ZstdFrames<R> {
     fn next_item(&mut self) -> io::Result<Option<Item<'_>>> {
+        Ok(self.next_numbered()?.map(|(item, _)| item))
+    }
+}
+
+impl<R: Read + Seek> ZstdFrames<R> {
+    /// The next item and the number of the frame, from 1, that it ends in.
+    pub(crate) fn next_numbered(&mut self) -> io::Result<Option<(Item<'_>, u64)>> {
         let found = loop {
             if let Some(item) = self.announced.take() {
-                return Ok(Some(item));
+                return Ok(Some((item, self.number)));
             }
             if let Some(found) = self.splitter.next() {
                 break found;
@@ -260,7 +287,7 @@ impl<R: Read + Seek> RecordSource for ZstdFrames<R> {
                 State::Done => return Ok(None),
             }
         };
-        Ok(Some(self.splitter.item(found, self.lenient)))
+        Ok(Some((self.splitter.item(found, self.lenient), self.number)))
     }
 }
 

@@ -13,7 +13,7 @@ const CONFINED: [(&str, &[&str]); 7] = [
     ("memmap2", &["storage/mmap.rs"]),
     ("zstd", &["format/compress.rs"]),
     ("zstd_safe", &["format/compress.rs"]),
-    ("fs", &["storage/", "import/", "export/"]),
+    ("fs", &["storage/", "import/", "export/", "repair/"]),
     ("SystemTime", &["store/options.rs"]),
     ("RandomState", &["store/options.rs"]),
 ];

@@ -13,6 +13,7 @@ mod layers;
 mod model;
 mod patches;
 mod redact;
+mod repairs;
 mod roundtrip;
 mod sealing;
 mod sessions;

@@ -8,8 +8,8 @@ use crate::projection::{Anomalies, MessageParts, Replacement, State, Usage};
 
 /// A session under import.
 #[derive(Debug)]
-pub(super) struct Session {
-    pub(super) state: State,
+pub(crate) struct Session {
+    pub(crate) state: State,
     pub(super) anomalies: Anomalies,
     pub(super) replacements: Vec<Replacement>,
     pub(super) headers: Vec<LoggedHeader>,
@@ -22,7 +22,7 @@ pub(super) struct Session {
 
 impl Session {
     /// Of which the first `seed_length` events are inherited.
-    pub(super) fn new(id: &str, seed_length: Option<u64>) -> Self {
+    pub(crate) fn new(id: &str, seed_length: Option<u64>) -> Self {
         Self {
             state: State::new(id),
             anomalies: Anomalies::default(),
@@ -34,7 +34,7 @@ impl Session {
         }
     }
 
-    pub(super) fn fold(&mut self, admitted: &Admitted<'_>, line: Option<u64>) {
+    pub(crate) fn fold(&mut self, admitted: &Admitted<'_>, line: Option<u64>) {
         let event = admitted.event();
         let parts = MessageParts::of(event);
         self.replacements.extend(self.state.visible().replacement(event.seq, admitted.placement()));

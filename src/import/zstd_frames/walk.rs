@@ -6,6 +6,8 @@ use crate::event::{Refusal, RefusalKind};
 use crate::limits::ZSTD_WINDOW_LOG_MAX;
 
 const MAGIC: u32 = 0xFD2F_B528;
+/// The first of the sixteen magics of frames that hold no content.
+const SKIPPABLE: u64 = 0x184D_2A50;
 const BUFFER_BYTES: usize = 128 << 10;
 
 /// How far a frame reaches.
@@ -71,6 +73,55 @@ impl<R: Read + Seek> Source<R> {
     pub(super) fn consume(&mut self, bytes: usize) {
         self.reader.consume(bytes);
         self.position += bytes as u64;
+    }
+
+    /// Where a frame's magic next stands at or behind `from`; the end of the file if nowhere.
+    pub(super) fn find_frame(&mut self, from: u64) -> io::Result<u64> {
+        const FIRST: u8 = MAGIC.to_le_bytes()[0];
+        self.seek(from.min(self.len))?;
+        while self.position < self.len {
+            let bytes = self.fill(self.len)?;
+            let found = memchr::memchr(FIRST, bytes);
+            let passed = found.unwrap_or(bytes.len());
+            self.consume(passed);
+            let at = self.position;
+            if found.is_some() {
+                if self.number::<4>()? == Some(u64::from(MAGIC)) {
+                    return Ok(at);
+                }
+                self.seek(at + 1)?;
+            }
+        }
+        Ok(self.len)
+    }
+
+    /// The first byte at or behind `from` that is no NUL; the end of the file if there is none.
+    pub(super) fn end_of_nuls(&mut self, from: u64) -> io::Result<u64> {
+        self.seek(from)?;
+        while self.position < self.len {
+            let bytes = self.fill(self.len)?;
+            let nuls = bytes.iter().take_while(|&&byte| byte == 0).count();
+            let ended = nuls < bytes.len();
+            self.consume(nuls);
+            if ended {
+                break;
+            }
+        }
+        Ok(self.position)
+    }
+
+    /// Whether a frame of any kind begins at `at`, or the file ends there.
+    pub(super) fn is_boundary(&mut self, at: u64) -> io::Result<bool> {
+        self.seek(at)?;
+        let magic = self.number::<4>()?;
+        Ok(at == self.len || magic.is_some_and(|m| m == u64::from(MAGIC) || m >> 4 == SKIPPABLE >> 4))
+    }
+
+    /// The end of the skippable frame that begins at `from` (RFC 8878 section 3.1.2), if all of one does.
+    pub(super) fn end_of_skippable(&mut self, from: u64) -> io::Result<Option<u64>> {
+        self.seek(from)?;
+        let (Some(magic), Some(bytes)) = (self.number::<4>()?, self.number::<4>()?) else { return Ok(None) };
+        Ok(if magic >> 4 == SKIPPABLE >> 4 && self.skip(bytes)? { Some(self.position) } else { None })
     }
 
     /// The next `N` bytes as a little-endian number, `None` where the file ends first.

@@ -7,8 +7,8 @@ use clap::{Parser, Subcommand};
 use sessionlog::{Seq, Store, StoreOptions};
 
 use crate::commands::{
-    append, backup, close, compact, demo, export, fork, headers, import, inspect, ls, replay, request, rm,
-    show, stats, verify,
+    append, backup, close, compact, demo, export, fork, headers, import, inspect, ls, repair, replay,
+    request, rm, show, stats, verify,
 };
 use crate::exit::Exit;
 use crate::output::Output;
@@ -46,6 +46,7 @@ enum Command {
     Verify(verify::Args),
     Stats(stats::Args),
     Backup(backup::Args),
+    Repair(repair::Args),
     Compact(compact::Args),
     Rm(rm::Args),
 }
@@ -80,6 +81,7 @@ impl Command {
             Self::Verify(args) => verify::run(context, &args),
             Self::Stats(args) => stats::run(context, &args),
             Self::Backup(args) => backup::run(context, &args),
+            Self::Repair(args) => repair::run(context, &args),
             Self::Compact(args) => compact::run(context, &args),
             Self::Rm(args) => rm::run(context, &args),
         }

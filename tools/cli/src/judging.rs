@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use sessionlog::event::{Event, Refusal, SessionHeader, SessionState, Warning};
 use sessionlog::import::{CutRecord, Judgement, LoggedHeader, Repair, Verdict};
 use sessionlog::projection::{Replacement, State, Usage};
+use sessionlog::repair::may_help;
 
 use crate::conversation::text_of;
 use crate::output::json::{Json, Object, Raw};
@@ -65,6 +66,9 @@ pub(crate) fn print(out: &mut impl Write, style: Style, path: &str, judgement: &
         for cut in &repair.cut {
             line("", &format!("cut: {}", cut_sentence(cut)))?;
         }
+    }
+    if let Some(hint) = repair_hint(path, judgement) {
+        line("next", &hint)?;
     }
     if let Some(header) = &judgement.header {
         let cwd = header.cwd.as_ref().map_or("no working directory".into(), |cwd| cwd.to_lossy());
@@ -144,6 +148,14 @@ pub(crate) fn repair_sentence(repair: &Repair) -> String {
         text.push_str(&format!(" ({records}, {} cut)", human::bytes(repair.bytes_cut)));
     }
     text
+}
+
+/// What `repair` can do about a log that is refused, or loses records by loading; nothing where it cannot help.
+pub(crate) fn repair_hint(path: &str, judgement: &Judgement) -> Option<String> {
+    let refused = judgement.refusal.as_ref().is_some_and(|refusal| may_help(refusal.kind));
+    let cut = judgement.repair.as_ref().is_some_and(|repair| repair.bytes_cut > 0);
+    let path = human::shell_word(path);
+    (path != "-" && (refused || cut)).then(|| format!("`sessionlog repair {path}` shows what can be kept"))
 }
 
 fn cut_sentence(cut: &CutRecord) -> String {

@@ -22,7 +22,7 @@ use self::tally::{Done, Tally, Warned};
 use crate::cli::Context;
 use crate::exit::Exit;
 use crate::interrupt;
-use crate::judging::{refusal_sentence, repair_sentence, warning_sentence};
+use crate::judging::{refusal_sentence, repair_hint, repair_sentence, warning_sentence};
 use crate::output::json::Object;
 use crate::output::progress::Progress;
 use crate::output::{Output, Style, human};
@@ -230,7 +230,13 @@ impl Job<'_> {
             (None, Some(repair)) => (self.style.odd("repair"), repair_sentence(repair)),
             (None, None) => return None,
         };
-        Some(format!("{verdict}  {}: {}", human::one_line(&path), human::one_line(&why)))
+        let next = repair_hint(&path, judgement).map_or(String::new(), |hint| format!("; next: {hint}"));
+        Some(format!(
+            "{verdict}  {}: {}{}",
+            human::one_line(&path),
+            human::one_line(&why),
+            human::one_line(&next)
+        ))
     }
 
     /// The warnings for people: of each kind the first, and how many there are. Scripts have them in the document.

@@ -11,6 +11,7 @@ pub(crate) mod headers;
 pub(crate) mod import;
 pub(crate) mod inspect;
 pub(crate) mod ls;
+pub(crate) mod repair;
 pub(crate) mod replay;
 pub(crate) mod request;
 pub(crate) mod rm;

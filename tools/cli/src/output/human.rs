@@ -73,6 +73,15 @@ pub(crate) fn time(unix_ms: i64) -> String {
     format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}")
 }
 
+/// A path as a shell takes it.
+pub(crate) fn shell_word(path: &str) -> Cow<'_, str> {
+    let plain = |c: char| c.is_alphanumeric() || "/._-+,:@%".contains(c);
+    if !path.is_empty() && path.chars().all(plain) {
+        return Cow::Borrowed(path);
+    }
+    Cow::Owned(format!("'{}'", path.replace('\'', "'\\''")))
+}
+
 /// Text out of a log, safe for a terminal: control characters but line feeds and tabs are shown, not obeyed.
 pub(crate) fn printable(text: &str) -> Cow<'_, str> {
     let hostile = |c: char| c.is_control() && c != '\n' && c != '\t' || is_bidi_control(c);
@@ -177,6 +186,12 @@ mod tests {
         assert_eq!([counted(1, "event"), counted(0, "event")], ["1 event", "0 events"]);
         assert_eq!([share(1, 8), share(0, 0)], ["12.5 %", "-"]);
         assert_eq!([ratio(5, 2), ratio(5, 0)], ["2.5", "-"]);
+    }
+
+    #[test]
+    fn a_path_can_be_pasted_into_a_shell() {
+        let words = ["/a/b-c.jsonl", "", "my log", "it's", "höre"].map(shell_word);
+        assert_eq!(words, ["/a/b-c.jsonl", "''", "'my log'", "'it'\\''s'", "höre"]);
     }
 
     #[test]

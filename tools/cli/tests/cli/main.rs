@@ -7,6 +7,7 @@ mod exits;
 mod import;
 mod reads;
 mod redact;
+mod repair;
 mod stats;
 mod support;
 mod warnings;
