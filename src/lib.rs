@@ -47,9 +47,9 @@ pub use error::{Error, ErrorKind, Result};
 pub use ids::{Position, SegmentId, Seq, SessionKey, WriterEpoch};
 pub use log::{Completion, Durability};
 pub use store::{
-    AppendOptions, Appended, Cancel, Clock, Compacted, Draft, Events, Finding, HeaderSnapshot, Request,
-    Revision, Session, SessionCondition, SessionInfo, Store, StoreOptions, Submission, VerifyOptions,
-    VerifyReport,
+    AppendOptions, Appended, Cancel, Clock, Compacted, Draft, Envelope, Events, Finding, HeaderSnapshot,
+    Request, Revision, Session, SessionCondition, SessionInfo, Store, StoreOptions, Submission,
+    VerifyOptions, VerifyReport,
 };
 
 #[doc = include_str!("docs/architecture.md")]

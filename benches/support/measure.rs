@@ -50,6 +50,24 @@ impl Bench {
         }
     }
 
+    /// Measures `run` beside a fixed time. `prepare` goes before each run and does not count.
+    pub(crate) fn within(
+        &mut self,
+        id: &str,
+        (limit_name, limit): (&'static str, Duration),
+        mut prepare: impl FnMut(),
+        mut run: impl FnMut(),
+    ) {
+        let ours = |n| {
+            let prepared_run = |_| {
+                prepare();
+                timed(1, &mut run)
+            };
+            (0..n).map(prepared_run).sum()
+        };
+        self.ratio(id, limit_name, ours, |n| limit * u32::try_from(n).unwrap_or(u32::MAX));
+    }
+
     /// Prints the ratios.
     pub(crate) fn finish(self) {
         eprintln!("\n{:<32} {:>12} {:>12} {:>8}  limit (medians)", "what", "ours", "limit", "ratio");

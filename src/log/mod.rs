@@ -36,7 +36,7 @@ pub use metrics::LogMetrics;
 pub use reader::{FrameReader, LogReader, Refreshed};
 pub use scan::{Damage, DamageCause, Visitor};
 pub use seal::{Keep, SealHost, SealScope};
-pub use sealed::SealedFile;
+pub use sealed::{SealedFile, Want};
 pub use segments::Frame;
 
 use crate::format::{StoreId, segment_file_name};

@@ -227,7 +227,7 @@ impl Store {
 impl Session {
     fn verify(&self, options: VerifyOptions, findings: &mut Vec<Finding>) -> Result<()> {
         let end = self.next_seq()?;
-        let read = self.for_each(Seq::new(0)..end, &mut |_| Ok(()));
+        let read = self.scan(Seq::new(0)..end, &mut |_| Ok(()));
         let mut outcome = read;
         if outcome.is_ok() && (options.deep || options.strict) {
             outcome = self.replay(options, findings);
@@ -266,7 +266,7 @@ impl Session {
                     message: broken,
                 });
             };
-            self.for_each(Seq::new(0)..end, &mut |event| {
+            self.scan(Seq::new(0)..end, &mut |event| {
                 invariants.check(&event, &mut report);
                 Ok(())
             })?;
