@@ -49,31 +49,17 @@ fn large(bench: &mut Bench) {
     let scale = if is_trial() { Scale::TRIAL } else { Scale::FULL };
     let path = large::kept(Path::new(env!("CARGO_TARGET_TMPDIR")), SEED, scale);
     let name = format!("{}x{}", scale.sessions, scale.events);
-    bench.within(
-        &format!("open/reading/{name}"),
-        LIMIT,
-        || (),
-        || {
-            drop(black_box(Store::open_read_only(&path).expect("opened")));
-        },
-    );
-    bench.within(
-        &format!("open/writing/{name}"),
-        LIMIT,
-        || (),
-        || {
-            Store::open(&path).expect("opened").close().expect("closed");
-        },
-    );
+    let opened = || Store::open_read_only(&path).expect("opened");
+    bench.within(&format!("open/reading/{name}"), LIMIT, || (), opened);
+    let opened = || Store::open(&path).expect("opened");
+    bench.within(&format!("open/writing/{name}"), LIMIT, || (), opened);
     let store = Store::open_read_only(&path).expect("opened");
-    bench.within(
-        &format!("list/{name}"),
-        LIMIT,
-        || (),
-        || {
-            assert_eq!(black_box(store.list().expect("listed")).len(), scale.sessions);
-        },
-    );
+    let listed = || {
+        let listed = store.list().expect("listed");
+        assert_eq!(listed.len(), scale.sessions);
+        listed
+    };
+    bench.within(&format!("list/{name}"), LIMIT, || (), listed);
 }
 
 /// A segment that is full and not sealed, as a killed writer leaves it.
@@ -81,9 +67,9 @@ fn killed(bench: &mut Bench, scratch: &Scratch) {
     let segment_bytes = if is_trial() { 1 << 20 } else { sessionlog::limits::SEGMENT_BYTES_DEFAULT };
     let (image, again) = (scratch.path().join("killed"), scratch.path().join("again"));
     large::killed(&image, SEED, segment_bytes);
-    let opened = || drop(black_box(Store::open_read_only(&image).expect("opened")));
+    let opened = || Store::open_read_only(&image).expect("opened");
     bench.within("open/reading/killed", LIMIT, || (), opened);
-    let opened = || drop(black_box(Store::open(&again).expect("opened")));
+    let opened = || Store::open(&again).expect("opened");
     bench.within("open/writing/killed", LIMIT, || large::copy(&image, &again), opened);
 }
 

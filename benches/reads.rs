@@ -42,7 +42,7 @@ fn events(bench: &mut Bench, parent: &Path) {
     let read = |session: usize, seq: usize| {
         drop(black_box(sessions[session].event(Seq::new(seq as u64)).expect("an event")));
     };
-    let mut order = Zipf::new(SEED, scale.sessions);
+    let mut order = Zipf::new(SEED, scale.sessions, 1.0);
     let mut row = |name: &str, next: &mut dyn FnMut(&mut Zipf) -> (usize, usize)| {
         let ours = |n| {
             timed(n, || {

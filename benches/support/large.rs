@@ -110,7 +110,7 @@ pub(crate) fn killed(dir: &Path, seed: u64, segment_bytes: u64) {
     while store.metrics().expect("a writer").bytes < segment_bytes * 31 / 32 {
         let (session, trace) = &mut writers[turn];
         append(session, &trace.take(16).collect::<Vec<_>>(), 16);
-        turn = (turn + 1) % SESSIONS as usize;
+        turn = (turn + 1) % writers.len();
     }
     // What a kill leaves is what the files hold now; a copy has no writer.
     copy(&written, dir);

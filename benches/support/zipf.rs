@@ -1,4 +1,4 @@
-//! Which session is read next, when a few are read often: rank `r` with a weight of `1 / r`.
+//! Which session is read next, when a few are read often: rank `r` with a weight of `1 / r^exponent`.
 
 use super::trace::random::Random;
 
@@ -11,8 +11,8 @@ pub(crate) struct Zipf {
 
 impl Zipf {
     /// A stream of numbers below `n`.
-    pub(crate) fn new(seed: u64, n: usize) -> Self {
-        let weights = (1..=n).map(|rank| 1.0 / rank as f64);
+    pub(crate) fn new(seed: u64, n: usize, exponent: f64) -> Self {
+        let weights = (1..=n).map(|rank| (rank as f64).powf(-exponent));
         let sums = weights.scan(0.0, |sum, weight| {
             *sum += weight;
             Some(*sum)

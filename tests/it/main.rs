@@ -9,6 +9,7 @@ mod faults;
 mod history;
 mod layers;
 mod model;
+mod reads;
 mod roundtrip;
 mod sealing;
 mod sessions;

@@ -12,9 +12,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 
 use super::Unit;
+use crate::limits::SEALED_UNIT_TEXT_BYTES;
 
 /// Something larger than this part of the cache is not kept.
 const ENTRY_PART_MAX: usize = 8;
+/// A unit that takes more is not used again for another one, in bytes.
+const SPARE_BYTES_MAX: usize = 4 * SEALED_UNIT_TEXT_BYTES;
 /// What an entry takes beside what it holds, in bytes, about.
 const ENTRY_BYTES: usize = 192;
 
@@ -73,6 +76,12 @@ impl FileCache {
         }
     }
 
+    /// Memory for the next unit: that of the one that was evicted last, so that reads which find nothing do not ask the
+    /// system for fresh pages each time.
+    pub(super) fn spare_unit(&self) -> Unit {
+        self.cache.clock.lock().spare.take().unwrap_or_default()
+    }
+
     pub(super) fn keep_unit(&self, index: u32, unit: &Arc<Unit>) {
         let bytes = unit.memory_bytes();
         self.cache
@@ -117,6 +126,16 @@ enum Kept {
     Piece(Arc<str>),
 }
 
+impl Kept {
+    /// The unit, if it is one and nobody reads it.
+    fn into_unit(self) -> Option<Unit> {
+        match self {
+            Self::Unit(unit) => Arc::into_inner(unit),
+            Self::Piece(_) => None,
+        }
+    }
+}
+
 #[derive(Debug)]
 struct Entry {
     key: Key,
@@ -134,6 +153,7 @@ struct Clock {
     vacant: Vec<usize>,
     hand: usize,
     bytes: usize,
+    spare: Option<Unit>,
 }
 
 impl Clock {
@@ -166,16 +186,19 @@ impl Clock {
         self.hand = if place + 1 < self.circle.len() { place + 1 } else { 0 };
         match self.circle.get_mut(place).and_then(Option::as_mut) {
             Some(entry) if entry.is_used => entry.is_used = false,
-            _ => self.remove(place),
+            _ => {
+                let evicted = self.remove(place).and_then(Kept::into_unit);
+                self.spare = evicted.filter(|unit| unit.memory_bytes() <= SPARE_BYTES_MAX);
+            }
         }
     }
 
-    fn remove(&mut self, place: usize) {
-        if let Some(gone) = self.circle.get_mut(place).and_then(Option::take) {
-            self.bytes -= gone.bytes;
-            self.places.remove(&gone.key);
-            self.vacant.push(place);
-        }
+    fn remove(&mut self, place: usize) -> Option<Kept> {
+        let gone = self.circle.get_mut(place)?.take()?;
+        self.bytes -= gone.bytes;
+        self.places.remove(&gone.key);
+        self.vacant.push(place);
+        Some(gone.kept)
     }
 
     fn forget(&mut self, file: u64) {

@@ -36,20 +36,23 @@ impl<S: ByteSource> Sealed<S> {
             let Some(unit) = self.cached_unit(session, next, cache, decoder)? else {
                 return self.events(session, next..range.end, want, decoder, visitor);
             };
-            let mut walk = unit.envelopes.walk_from(next).ok_or_else(|| self.missing())?;
+            let (start, mut walk) = (next, unit.envelopes.walk_from(next).ok_or_else(|| self.missing())?);
             while let Some((seq, record, place)) = walk.step().map_err(|why| corrupt(why, 0))? {
                 if seq >= end {
                     break;
                 }
                 next = seq.next();
                 let data = match want(seq, record.event_type) {
-                    true => self.data(unit.text.as_deref(), place, Some(cache), decoder),
+                    true => self.data(unit.text.get(), place, Some(cache), decoder),
                     false => Ok(""),
                 };
                 visitor(match data {
                     Ok(data) => SealedItem::Event(seq, Record { data, ..record }),
                     Err(error) => SealedItem::Unreadable(seq..next, damage_only(error)?.with_seq(seq)),
                 })?;
+            }
+            if next == start {
+                return Err(self.missing());
             }
         }
         decoder.known = None;
@@ -70,7 +73,7 @@ impl<S: ByteSource> Sealed<S> {
         }
         let decoded = self.unit_of(session, seq).and_then(|row| {
             let row = row.ok_or_else(|| self.missing())?;
-            let mut unit = Unit::default();
+            let mut unit = cache.spare_unit();
             self.decode_unit(&row, true, decoder, &mut unit)?;
             let unit = Arc::new(unit);
             cache.keep_unit(row.index, &unit);

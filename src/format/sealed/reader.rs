@@ -43,8 +43,20 @@ pub struct SealedDecoder {
 #[derive(Debug, Default)]
 pub struct Unit {
     pub(super) envelopes: Envelopes,
-    /// The unit's text, once it was loaded.
-    pub(super) text: Option<String>,
+    pub(super) text: UnitText,
+}
+
+/// A unit's text, once it was loaded. Its buffer is used again for the next unit.
+#[derive(Debug, Default)]
+pub(super) struct UnitText {
+    buffer: String,
+    is_loaded: bool,
+}
+
+impl UnitText {
+    pub(super) fn get(&self) -> Option<&str> {
+        self.is_loaded.then_some(&*self.buffer)
+    }
 }
 
 /// What a version of versioned data takes in its file.
@@ -179,7 +191,7 @@ impl<S: ByteSource> Sealed<S> {
         decoder: &mut SealedDecoder,
         unit: &mut Unit,
     ) -> Result<()> {
-        unit.text = None;
+        unit.text.is_loaded = false;
         self.load_envelopes(row, decoder, &mut unit.envelopes)?;
         let checked = unit.envelopes.check(row.first, row.count, row.text.text_bytes);
         checked.map_err(|why| corrupt(why, row.offset))?;
@@ -274,7 +286,7 @@ impl<S: ByteSource> Sealed<S> {
         unit: &mut Unit,
         visitor: &mut dyn FnMut(SealedItem<'_>) -> Result<()>,
     ) -> Result<()> {
-        unit.text = None;
+        unit.text.is_loaded = false;
         let Unit { envelopes, text } = unit;
         if let Err(error) = self.load_envelopes(row, decoder, envelopes) {
             return visitor(SealedItem::Unreadable(part, damage_only(error)?));
@@ -312,14 +324,14 @@ impl<S: ByteSource> Sealed<S> {
     fn data_in<'a>(
         &self,
         row: &UnitRow,
-        text: &'a mut Option<String>,
+        text: &'a mut UnitText,
         place: DataPlace<'_>,
         decoder: &'a mut SealedDecoder,
     ) -> Result<&'a str> {
-        if text.is_none() && !matches!(place, DataPlace::Piece(_)) {
+        if text.get().is_none() && !matches!(place, DataPlace::Piece(_)) {
             self.load_text(row, decoder, text)?;
         }
-        self.data(text.as_deref(), place, None, decoder)
+        self.data(text.get(), place, None, decoder)
     }
 
     /// Data at `place`, given the text of the event's unit.
@@ -361,7 +373,7 @@ impl<S: ByteSource> Sealed<S> {
         for splice in splices.iter() {
             let row = self.row(splice.piece)?;
             let bytes = usize::try_from(row.text_bytes).unwrap_or(usize::MAX);
-            let total = (data.len() as u64).saturating_add(bytes as u64);
+            let total = (data.as_str().len() as u64).saturating_add(bytes as u64);
             if row.base.is_some() || bytes < SEALED_SPAN_BYTES_MIN || total > RECORD_BYTES_MAX {
                 return Err(corrupt("an event is put together from what is no payload", row.offset));
             }
@@ -383,12 +395,12 @@ impl<S: ByteSource> Sealed<S> {
         self.decode_frame(row.offset, row.envelope, FRAME_PAYLOAD_BYTES_MAX, decoder, &mut envelopes.bytes)
     }
 
-    fn load_text(&self, row: &UnitRow, decoder: &mut SealedDecoder, text: &mut Option<String>) -> Result<()> {
-        let mut bytes = text.take().unwrap_or_default().into_bytes();
+    fn load_text(&self, row: &UnitRow, decoder: &mut SealedDecoder, text: &mut UnitText) -> Result<()> {
+        let mut bytes = std::mem::take(&mut text.buffer).into_bytes();
         let offset = row.text_offset();
         self.decode_frame(offset, row.text, RECORD_BYTES_MAX, decoder, &mut bytes)?;
         let decoded = String::from_utf8(bytes).map_err(|_| corrupt("a unit's text is not UTF-8", offset))?;
-        *text = Some(decoded);
+        *text = UnitText { buffer: decoded, is_loaded: true };
         Ok(())
     }
 
@@ -464,7 +476,7 @@ impl Unit {
     /// Memory held, in bytes, to account for in a cache.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        self.envelopes.memory_bytes() + self.text.as_ref().map_or(0, String::capacity)
+        self.envelopes.memory_bytes() + self.text.buffer.capacity()
     }
 }
 
