@@ -1,40 +1,76 @@
-//! Opening: a store that was closed, and one session of it up to its surface, both against reading the same files.
+//! Opening a store: one that was closed, a large one, one whose writer was killed; and listing the sessions of a large one.
 
 use std::hint::black_box;
 use std::path::Path;
+use std::time::Duration;
 use std::{fs, io};
 
-use sessionlog::{AppendOptions, Draft, Store};
+use sessionlog::Store;
+use support::large::{self, Scale};
 use support::measure::{Bench, timed};
-use support::trace::{Shape, Trace, TraceEvent};
-use support::{SEED, Scratch, create};
+use support::trace::{Shape, Trace};
+use support::{SEED, Scratch, create, is_trial};
 
 mod support;
 
 const SESSIONS: u64 = 16;
+const READING: &str = "reading its files";
+const LIMIT: (&str, Duration) = ("100 ms", Duration::from_millis(100));
 
 fn main() {
     let mut bench = Bench::new();
     let scratch = Scratch::new("open");
+    small(&mut bench, &scratch);
+    large(&mut bench);
+    killed(&mut bench, &scratch);
+    bench.finish();
+}
+
+fn small(bench: &mut Bench, scratch: &Scratch) {
     for events in [1_600, 16_000] {
         let path = scratch.path().join(events.to_string());
         fill(&path, events);
-        bench.ratio(
-            &format!("open/store/{events}"),
-            "reading its files",
-            |n| timed(n, || drop(black_box(Store::open_read_only(&path).expect("opened")))),
-            |n| timed(n, || drop(black_box(read_files(&path).expect("read")))),
-        );
+        let opened = || drop(black_box(Store::open_read_only(&path).expect("opened")));
+        let read = || drop(black_box(read_files(&path).expect("read")));
+        bench.ratio(&format!("open/store/{events}"), READING, |n| timed(n, opened), |n| timed(n, read));
         let store = Store::open_read_only(&path).expect("opened");
         let resume = || store.session("session-0").expect("a session").surface().expect("folded");
         bench.ratio(
             &format!("open/session/{}_of_{events}", events / 16),
             "reading the files of all",
             |n| timed(n, || drop(black_box(resume()))),
-            |n| timed(n, || drop(black_box(read_files(&path).expect("read")))),
+            |n| timed(n, read),
         );
     }
-    bench.finish();
+}
+
+/// Ten thousand sessions with ten million events, in one sealed file.
+fn large(bench: &mut Bench) {
+    let scale = if is_trial() { Scale::TRIAL } else { Scale::FULL };
+    let path = large::kept(Path::new(env!("CARGO_TARGET_TMPDIR")), SEED, scale);
+    let name = format!("{}x{}", scale.sessions, scale.events);
+    let opened = || Store::open_read_only(&path).expect("opened");
+    bench.within(&format!("open/reading/{name}"), LIMIT, || (), opened);
+    let opened = || Store::open(&path).expect("opened");
+    bench.within(&format!("open/writing/{name}"), LIMIT, || (), opened);
+    let store = Store::open_read_only(&path).expect("opened");
+    let listed = || {
+        let listed = store.list().expect("listed");
+        assert_eq!(listed.len(), scale.sessions);
+        listed
+    };
+    bench.within(&format!("list/{name}"), LIMIT, || (), listed);
+}
+
+/// A segment that is full and not sealed, as a killed writer leaves it.
+fn killed(bench: &mut Bench, scratch: &Scratch) {
+    let segment_bytes = if is_trial() { 1 << 20 } else { sessionlog::limits::SEGMENT_BYTES_DEFAULT };
+    let (image, again) = (scratch.path().join("killed"), scratch.path().join("again"));
+    large::killed(&image, SEED, segment_bytes);
+    let opened = || Store::open_read_only(&image).expect("opened");
+    bench.within("open/reading/killed", LIMIT, || (), opened);
+    let opened = || Store::open(&again).expect("opened");
+    bench.within("open/writing/killed", LIMIT, || large::copy(&image, &again), opened);
 }
 
 /// A store whose sessions were written in turns, 16 events a batch.
@@ -44,13 +80,10 @@ fn fill(path: &Path, events: usize) {
     let mut writers: Vec<_> = (0..SESSIONS)
         .map(|n| (create(&store, &format!("session-{n}")), Trace::new(Shape::CODING, SEED + n)))
         .collect();
-    let options = AppendOptions { durability: sessionlog::Durability::Buffered, ..AppendOptions::default() };
     for n in 0..events / BATCH {
         let writer = n % writers.len();
         let (session, trace) = &mut writers[writer];
-        let events: Vec<TraceEvent> = trace.take(BATCH).collect();
-        let drafts: Vec<Draft<'_>> = events.iter().map(TraceEvent::draft).collect();
-        session.append(&drafts, options).expect("admitted").wait().expect("written");
+        large::append(session, &trace.take(BATCH).collect::<Vec<_>>(), BATCH);
     }
     store.close().expect("closed");
 }

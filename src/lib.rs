@@ -48,9 +48,10 @@ pub use error::{Error, ErrorKind, Result};
 pub use ids::{Position, SegmentId, Seq, SessionKey, WriterEpoch};
 pub use log::{Completion, Durability};
 pub use store::{
-    AppendOptions, Appended, Cancel, Clock, Compacted, Draft, Events, FileStats, Finding, HeaderSnapshot,
-    HeaderStats, ReplacementStats, Request, Revision, SegmentStats, Session, SessionCondition, SessionInfo,
-    SessionWarning, Snapshot, Stats, Store, StoreOptions, Submission, TypeStats, VerifyOptions, VerifyReport,
+    AppendOptions, Appended, Cancel, Clock, Compacted, Draft, Envelope, Events, FileStats, Finding,
+    HeaderSnapshot, HeaderStats, ReplacementStats, Request, Revision, SegmentStats, Session,
+    SessionCondition, SessionInfo, SessionWarning, Snapshot, Stats, Store, StoreOptions, Submission,
+    TypeStats, VerifyOptions, VerifyReport,
 };
 
 #[doc = include_str!("docs/architecture.md")]

@@ -55,6 +55,10 @@ pub const SEALED_CHAIN_MAX: u8 = 32;
 pub const SEALED_SPAN_BYTES_MIN: usize = 4096;
 /// Distinct texts that a sealed file's builder remembers to find repetitions; further ones are not looked for.
 pub const SEALED_TABLE_ENTRIES_MAX: usize = 1 << 18;
+/// Decoded units and pieces of sealed files that an open store keeps for later reads, in bytes.
+pub const DECODED_CACHE_BYTES: usize = 16 << 20;
+/// Most units of a range that is read through that cache: a longer one is a scan, and leaves the cache as it is.
+pub const CACHED_RANGE_UNITS_MAX: u32 = 4;
 /// Size of the buffer that a sealed file is written through, in bytes.
 pub const SEALED_WRITE_BUFFER_BYTES: usize = 256 << 10;
 /// Events of one step that a redacting export holds back to search their streamed text as a whole, in bytes of memory.

@@ -1,5 +1,6 @@
 //! Measures something and its limit side by side, sample by sample, so that a busy machine slows both.
 
+use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use criterion::Criterion;
@@ -48,6 +49,26 @@ impl Bench {
         if !samples.is_empty() {
             self.rows.push(Row { id: id.to_owned(), limit: limit_name, samples });
         }
+    }
+
+    /// Measures `run` beside a fixed time. `prepare` goes before each run, the end of what `run` gives after it; neither counts.
+    pub(crate) fn within<T>(
+        &mut self,
+        id: &str,
+        (limit_name, limit): (&'static str, Duration),
+        mut prepare: impl FnMut(),
+        mut run: impl FnMut() -> T,
+    ) {
+        let ours = |n| {
+            let prepared_run = |_| {
+                prepare();
+                let start = Instant::now();
+                let _given = black_box(run());
+                start.elapsed()
+            };
+            (0..n).map(prepared_run).sum()
+        };
+        self.ratio(id, limit_name, ours, |n| limit * u32::try_from(n).unwrap_or(u32::MAX));
     }
 
     /// Prints the ratios.

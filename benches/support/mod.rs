@@ -2,8 +2,11 @@
 
 #![allow(dead_code, reason = "each benchmark uses a part of it")]
 
+pub(crate) mod blocks;
+pub(crate) mod large;
 pub(crate) mod measure;
 pub(crate) mod trace;
+pub(crate) mod zipf;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,6 +27,11 @@ pub(crate) fn memory_store() -> Store {
 /// A new session of a store.
 pub(crate) fn create(store: &Store, id: &str) -> Session {
     store.create_session(SessionHeader::new(id, trace::CREATED_AT_MS)).expect("a new session")
+}
+
+/// Whether this is no measurement, but a look whether everything runs.
+pub(crate) fn is_trial() -> bool {
+    std::env::args().any(|argument| argument == "--test")
 }
 
 /// A fresh directory on the disk that holds the build, removed when dropped.

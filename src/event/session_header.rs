@@ -107,6 +107,22 @@ impl SessionHeader {
     }
 }
 
+/// All members that mean something, or once did.
+const MEMBERS: [&str; 12] = [
+    "version",
+    "type",
+    "id",
+    "createdAt",
+    "delegationDepth",
+    "origin",
+    "agentPreset",
+    "sandboxMode",
+    "approvalPolicy",
+    "cwd",
+    "parentSession",
+    "seedLength",
+];
+
 /// Reads the first record of a log.
 ///
 /// # Errors
@@ -116,28 +132,29 @@ impl SessionHeader {
 /// `limit` for an id that is too long.
 pub fn parse_header_line(text: &str) -> Result<SessionHeader, Refusal> {
     validate(text).map_err(|fault| not_json(&fault))?;
-    let record = Value::new(text);
-    check_version(record)?;
-    if !record.get("type").is_some_and(|tag| tag.is_str("session")) {
+    let [version, tag, id, created_at, depth, origin, preset, sandbox, approval, cwd, parent, seed_length] =
+        Value::new(text).get_all(MEMBERS);
+    check_version(version)?;
+    if !tag.is_some_and(|tag| tag.is_str("session")) {
         let message =
             "the first record is no session header: the header is missing, or this is no session log";
         return Err(Refusal::new(RefusalKind::NoHeader, "header-first", message));
     }
-    let mut header = line_shape(record)?;
-    if record.get("sandboxMode").or(record.get("approvalPolicy")).is_some() {
+    let mut header = line_shape([version, id, created_at, depth, origin, preset])?;
+    if sandbox.or(approval).is_some() {
         return Err(refuse(
             "header-retired-keys",
             "sandboxMode and approvalPolicy are retired members of a header",
         ));
     }
-    late_members(record, &mut header)?;
+    late_members([cwd, parent, seed_length], &mut header)?;
     header.validate()?;
     Ok(header)
 }
 
 /// A numeric version other than 0 is another format, decided before any shape (spec sections 1.2 and 2.3).
-fn check_version(record: Value<'_>) -> Result<(), Refusal> {
-    let Some(version) = record.get("version").and_then(|v| v.number()) else { return Ok(()) };
+fn check_version(version: Option<Value<'_>>) -> Result<(), Refusal> {
+    let Some(version) = version.and_then(|v| v.number()) else { return Ok(()) };
     if version > 0.0 {
         let message = format!(
             "written by a newer harness (format version {version}); this release reads version 0: upgrade it"
@@ -153,9 +170,8 @@ fn check_version(record: Value<'_>) -> Result<(), Refusal> {
 }
 
 /// What the line must have (spec section 1.2, step 3). Of all numbers only these two refuse negative zero.
-fn line_shape(record: Value<'_>) -> Result<SessionHeader, Refusal> {
-    let [version, id, created_at, depth, origin, preset] =
-        record.get_all(["version", "id", "createdAt", "delegationDepth", "origin", "agentPreset"]);
+fn line_shape(members: [Option<Value<'_>>; 6]) -> Result<SessionHeader, Refusal> {
+    let [version, id, created_at, depth, origin, preset] = members;
     if version.and_then(|v| v.safe_integer()) != Some(0) {
         return Err(refuse("header-version", "version must be the number 0"));
     }
@@ -185,8 +201,8 @@ fn line_shape(record: Value<'_>) -> Result<SessionHeader, Refusal> {
 }
 
 /// The optional members whose types spec section 1.1 states.
-fn late_members(record: Value<'_>, header: &mut SessionHeader) -> Result<(), Refusal> {
-    let [cwd, parent, seed_length] = record.get_all(["cwd", "parentSession", "seedLength"]);
+fn late_members(members: [Option<Value<'_>>; 3], header: &mut SessionHeader) -> Result<(), Refusal> {
+    let [cwd, parent, seed_length] = members;
     header.cwd = string_member(cwd, "header-cwd", "cwd must be an absolute path or absent")?;
     header.parent_session =
         string_member(parent, "header-parent-session", "parentSession must be a string or absent")?;

@@ -39,7 +39,7 @@ pub use metrics::LogMetrics;
 pub use reader::{FrameReader, LogReader, Refreshed};
 pub use scan::{Damage, DamageCause, Visitor};
 pub use seal::{Keep, SealHost, SealScope};
-pub use sealed::SealedFile;
+pub use sealed::{SealedFile, Want};
 pub use segments::Frame;
 pub use snapshot::{LogFile, files, snapshot};
 

@@ -365,7 +365,7 @@ impl RunReader<'_> {
                 }
                 Run::Sealed(file, row) => {
                     let all = row.first..Seq::new(u64::MAX);
-                    file.events(row, all, &|_| true, &mut self.decoder, &mut |item| match item {
+                    file.events(row, all, &|_, _| true, &mut self.decoder, &mut |item| match item {
                         SealedItem::Event(seq, record) => visit(seq, record),
                         SealedItem::Unreadable(_, error) => Err(error),
                     })?;

@@ -9,24 +9,33 @@ use std::sync::Arc;
 
 use super::segments::read_full;
 use crate::format::sealed::{
-    ByteSource, ControlRecord, OutlineVisitor, Sealed, SealedDecoder, SealedFinding, SealedItem, SealedName,
-    SealedSink, SessionRow, StoredPiece, Unit,
+    ByteSource, ControlRecord, FileCache, OutlineVisitor, Sealed, SealedDecoder, SealedFinding, SealedItem,
+    SealedName, SealedSink, SessionRow, StoredPiece, Unit,
 };
 use crate::format::{EventType, Features, StoreId};
 use crate::ids::{Position, Seq, SessionKey, WriterEpoch};
 use crate::storage::{Mapping, StorageFile};
 use crate::{Error, Result};
 
+/// Names the events whose data is wanted.
+pub type Want<'w> = dyn Fn(Seq, EventType<'_>) -> bool + 'w;
+
 /// A sealed file: events grouped by session, in place of the segments in its name.
 pub struct SealedFile {
     path: PathBuf,
     file: Arc<dyn StorageFile>,
     reader: Sealed<Bytes>,
+    cache: FileCache,
 }
 
 impl SealedFile {
     /// Opens a file that has the name `name`.
-    pub(super) fn open(path: PathBuf, name: SealedName, file: Arc<dyn StorageFile>) -> Result<Self> {
+    pub(super) fn open(
+        path: PathBuf,
+        name: SealedName,
+        file: Arc<dyn StorageFile>,
+        cache: FileCache,
+    ) -> Result<Self> {
         let failed = |source| Error::io("open sealed file", source).with_path(&path);
         let bytes = match file.map().map_err(failed)? {
             Some(mapping) => Bytes::Mapped(mapping),
@@ -37,7 +46,7 @@ impl SealedFile {
             let message = "open store: the sealed file has the name of another";
             return Err(Error::new(crate::ErrorKind::Corrupt, message).with_path(path));
         }
-        Ok(Self { path, file, reader })
+        Ok(Self { path, file, reader, cache })
     }
 
     /// The same file read by position, so that a bad disk is an error: for checking and rewriting it.
@@ -48,7 +57,8 @@ impl SealedFile {
         let failed = |source| Error::io("open sealed file", source).with_path(&self.path);
         let bytes = Bytes::Read(FileBytes::of(&self.file).map_err(failed)?);
         let reader = Sealed::open(bytes).map_err(|error| error.with_path(&self.path))?;
-        Ok(Self { path: self.path.clone(), file: Arc::clone(&self.file), reader })
+        let (path, file) = (self.path.clone(), Arc::clone(&self.file));
+        Ok(Self { path, file, reader, cache: self.cache.of_another_file() })
     }
 
     /// The segments that it stands for.
@@ -67,6 +77,12 @@ impl SealedFile {
     #[must_use]
     pub fn file_bytes(&self) -> u64 {
         self.reader.file_bytes()
+    }
+
+    /// How many sessions have events here.
+    #[must_use]
+    pub fn session_count(&self) -> usize {
+        usize::try_from(self.reader.session_count()).unwrap_or(usize::MAX)
     }
 
     /// Its sessions; an error in the place of a damaged row.
@@ -102,7 +118,7 @@ impl SealedFile {
         self.reader.control(decoder, visitor).map_err(|error| self.at(error))
     }
 
-    /// Shows a session's events in `range`; data only of the types that `want` names. Damage is an item.
+    /// Shows a session's events in `range`; data only of those that `want` names. Damage is an item.
     ///
     /// # Errors
     /// [`Io`](crate::ErrorKind::Io), and those of the visitor.
@@ -110,7 +126,7 @@ impl SealedFile {
         &self,
         session: &SessionRow,
         range: Range<Seq>,
-        want: &dyn Fn(EventType<'_>) -> bool,
+        want: &Want<'_>,
         decoder: &mut SealedDecoder,
         visitor: &mut dyn FnMut(SealedItem<'_>) -> Result<()>,
     ) -> Result<()> {
@@ -131,13 +147,35 @@ impl SealedFile {
         self.reader.outline(session, range, decoder, visitor).map_err(|error| self.at(error))
     }
 
+    /// As [`events`](Self::events), through the cache that all files of the log share: for events that may be asked for again.
+    ///
+    /// # Errors
+    /// As [`events`](Self::events).
+    pub fn events_cached(
+        &self,
+        session: &SessionRow,
+        range: Range<Seq>,
+        want: &Want<'_>,
+        decoder: &mut SealedDecoder,
+        visitor: &mut dyn FnMut(SealedItem<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let read = self.reader.events_cached(session, range, want, &self.cache, decoder, visitor);
+        read.map_err(|error| self.at(error))
+    }
+
     /// Where the unit that holds `seq` ends: events up to there are decoded together.
     ///
     /// # Errors
     /// As [`find`](Self::find).
     pub fn unit_end(&self, session: &SessionRow, seq: Seq) -> Result<Seq> {
         let unit = self.reader.unit_of(session, seq).map_err(|error| self.at(error))?;
-        Ok(unit.map_or_else(|| seq.next(), |unit| Seq::new(unit.first.get() + u64::from(unit.count))))
+        Ok(unit.map_or_else(|| seq.next(), |unit| unit.end()))
+    }
+
+    /// In how many units the events of `range` lie, as far as that can be told.
+    #[must_use]
+    pub fn units_within(&self, session: &SessionRow, range: &Range<Seq>) -> u32 {
+        self.reader.units_within(session, range)
     }
 
     /// What stands for all of an event's data, if the file stores that as a piece.

@@ -13,7 +13,7 @@ use parking_lot::RwLock;
 use super::patch::FrameFile;
 use super::scan::Scanner;
 use super::sealed::SealedFile;
-use crate::format::sealed::SealedName;
+use crate::format::sealed::{DecodedCache, SealedName};
 use crate::format::{FrameHeader, parse_segment_name, segment_file_name};
 use crate::ids::{Position, SegmentId, WriterEpoch};
 use crate::storage::{Access, Storage, StorageFile};
@@ -32,6 +32,8 @@ pub struct Frame {
 pub(super) struct Segments {
     storage: Arc<dyn Storage>,
     known: RwLock<Known>,
+    /// What reads of sealed files decoded lately.
+    decoded: Arc<DecodedCache>,
 }
 
 #[derive(Debug, Default)]
@@ -77,7 +79,7 @@ pub(super) struct Lost {
 
 impl Segments {
     pub(super) fn new(storage: Arc<dyn Storage>) -> Self {
-        Self { storage, known: RwLock::default() }
+        Self { storage, known: RwLock::default(), decoded: DecodedCache::new(limits::DECODED_CACHE_BYTES) }
     }
 
     pub(super) fn storage(&self) -> &dyn Storage {
@@ -180,7 +182,7 @@ impl Segments {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(self.io_error("open sealed file", &file_name, error)),
         };
-        let opened = SealedFile::open(self.path(&file_name), name, file);
+        let opened = SealedFile::open(self.path(&file_name), name, file, self.decoded.of_file());
         let mut known = self.known.write();
         let file = match opened {
             Ok(file) => Arc::new(file),

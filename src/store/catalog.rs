@@ -395,6 +395,10 @@ impl Visitor for Catalog {
     }
 
     fn sealed(&mut self, file: &Arc<SealedFile>) -> Result<()> {
+        // Most of the sessions, if this is the first file; a few more entries than needed otherwise.
+        let sessions = file.session_count().saturating_sub(self.by_key.len());
+        self.by_key.reserve(sessions);
+        self.by_id.reserve(sessions);
         let control_is_whole = self.take_sealed_control(file)?;
         let mut rows = Vec::new();
         let mut rows_are_whole = true;

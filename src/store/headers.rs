@@ -2,11 +2,13 @@
 
 use std::collections::HashSet;
 
-use super::runs::StoredData;
+use super::records::read_event;
+use super::runs::{Reading, StoredData};
 use super::session::Session;
 use crate::Result;
-use crate::event::CanonicalHeader;
 use crate::event::json::{Kind, Value};
+use crate::event::{CanonicalHeader, code_of};
+use crate::format::EventType;
 use crate::ids::Seq;
 
 /// One `request/header` event: a full snapshot, and what it changed.
@@ -39,10 +41,15 @@ impl Session {
         let mut snapshots = Vec::new();
         let mut last: Option<CanonicalHeader> = None;
         let end = self.next_seq()?;
-        self.for_each(Seq::new(0)..end, &mut |event| {
-            if event.type_name != "request/header" {
+        let code = code_of("request/header").map(|code| EventType::Code(u32::from(code)));
+        let is_header = |event_type: EventType<'_>| Some(event_type) == code;
+        // No other payload is decoded.
+        let reading = Reading { want: &|_, event_type| is_header(event_type), keeps: false };
+        self.read_range(Seq::new(0)..end, reading, &mut |seq, record| {
+            if !is_header(record.event_type) {
                 return Ok(());
             }
+            let event = read_event(seq, record)?;
             let data = event.value();
             if let Some(header) = CanonicalHeader::from_data(data) {
                 snapshots.push(HeaderSnapshot {

@@ -6,6 +6,7 @@
 mod append;
 mod cancel;
 mod catalog;
+mod envelopes;
 mod headers;
 mod ingest;
 mod inner;
@@ -26,6 +27,7 @@ mod verify;
 
 pub use append::{AppendOptions, Appended, Draft};
 pub use cancel::Cancel;
+pub use envelopes::Envelope;
 pub use headers::HeaderSnapshot;
 pub(crate) use ingest::Ingest;
 pub use options::{Clock, StoreOptions};

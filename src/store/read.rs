@@ -6,7 +6,8 @@
 use std::ops::Range;
 
 use super::headers::reason_text;
-use super::runs::Events;
+use super::records::read_event;
+use super::runs::{Events, Reading};
 use super::session::{EntryState, Live, Session};
 use crate::event::{
     Admitted, Candidate, CanonicalHeader, Event, Origin, Provenance, SessionState, Vocabulary, admit,
@@ -37,7 +38,7 @@ impl Session {
     ///
     /// [`ErrorKind::Corrupt`] at the first event whose bytes are damaged; what `each` returns.
     pub fn for_each(&self, range: Range<Seq>, each: &mut dyn FnMut(Event<'_>) -> Result<()>) -> Result<()> {
-        self.read_range(range, each)
+        self.read_range(range, Reading::KEEPING, &mut |seq, record| each(read_event(seq, record)?))
     }
 
     /// The events whose seqs are in `range`, one frame in memory at a time. A range beyond the end is cut.
@@ -55,9 +56,9 @@ impl Session {
     ///
     /// [`ErrorKind::NotFound`] if there is none, [`ErrorKind::Corrupt`] if its bytes are damaged.
     pub fn event(&self, seq: Seq) -> Result<Event<'static>> {
-        self.events(seq..seq.next())?.next().unwrap_or_else(|| {
+        self.read_one(seq)?.ok_or_else(|| {
             let message = format!("read session {}: there is no such event", self.id());
-            Err(Error::new(ErrorKind::NotFound, message).with_seq(seq))
+            Error::new(ErrorKind::NotFound, message).with_seq(seq)
         })
     }
 
@@ -171,7 +172,7 @@ impl Session {
         each: &mut dyn FnMut(&Admitted<'_>),
     ) -> Result<()> {
         let vocabulary = self.store.vocabulary();
-        self.read_range(state.next_seq()..end, &mut |event| {
+        self.scan(state.next_seq()..end, &mut |event| {
             let admitted = self.load(state, event, &vocabulary)?;
             state.apply(&admitted);
             each(&admitted);
@@ -185,22 +186,24 @@ impl Session {
     ///
     /// As [`for_each`](Self::for_each).
     pub fn messages(&self, nodes: &[Seq]) -> Result<Vec<String>> {
-        let mut by_seq: Vec<(Seq, usize)> = nodes.iter().copied().zip(0..).collect();
-        by_seq.sort_unstable();
+        let mut places: Vec<(Seq, usize)> = nodes.iter().copied().zip(0..).collect();
+        places.sort_unstable();
+        let seqs: Vec<Seq> = places.iter().map(|(seq, _)| *seq).collect();
         let mut messages = vec![None; nodes.len()];
-        let mut wanted = by_seq.into_iter().peekable();
-        // One walk over the frames that hold wanted events, whatever the surface order.
-        while let Some(&(first, _)) = wanted.peek() {
+        let mut done = 0;
+        // One walk over the frames and units that hold wanted events, whatever the surface order.
+        while let Some(&first) = seqs.get(done) {
             let mut stop = first.next();
-            self.read_beside(first, &mut |event| {
+            self.read_beside(&seqs[done..], &mut |event| {
                 stop = event.seq.next();
-                while let Some((_, place)) = wanted.next_if(|(seq, _)| *seq == event.seq) {
-                    messages[place] = derived_message(&event.type_name, event.value())
-                        .map(|message| message.raw().to_owned());
+                let message = derived_message(&event.type_name, event.value());
+                let asked = places.iter().skip(seqs.partition_point(|seq| *seq < event.seq));
+                for (_, place) in asked.take_while(|(seq, _)| *seq == event.seq) {
+                    messages[*place] = message.map(|message| message.raw().to_owned());
                 }
                 Ok(())
             })?;
-            while wanted.next_if(|(seq, _)| *seq < stop).is_some() {}
+            done = seqs.partition_point(|seq| *seq < stop);
         }
         Ok(messages.into_iter().flatten().collect())
     }

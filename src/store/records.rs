@@ -174,7 +174,16 @@ fn record_of<'e>(event: &'e Event<'_>) -> Record<'e, &'e [Seq]> {
 
 /// A stored record as an event.
 pub(super) fn read_event<'p>(seq: Seq, record: &Record<'p>) -> Result<Event<'p>> {
-    event_of(seq, record, record.sources.map(|sources| Cow::Owned(sources.iter().collect())))
+    event_of(seq, record, sources_of(record))
+}
+
+/// A stored record as an event of its own.
+pub(super) fn owned_event(seq: Seq, record: &Record<'_>) -> Result<Event<'static>> {
+    let type_name = match record.event_type {
+        EventType::Name(name) => Cow::Owned(name.to_owned()),
+        EventType::Code(code) => Cow::Borrowed(known_name(seq, code)?),
+    };
+    Ok(assemble(seq, record, type_name, Cow::Owned(record.data.to_owned()), sources_of(record)))
 }
 
 /// A record as an event, its sources as a list.
@@ -183,24 +192,45 @@ pub(super) fn event_of<'p, S>(
     record: &Record<'p, S>,
     sources: Option<Cow<'p, [Seq]>>,
 ) -> Result<Event<'p>> {
-    let type_name = match record.event_type {
-        EventType::Name(name) => name,
-        EventType::Code(code) => u16::try_from(code).ok().and_then(name_of).ok_or_else(|| {
-            let message = format!("read event: type code {code} is unknown; a newer release wrote it");
-            Error::new(ErrorKind::Unsupported, message).with_seq(seq)
-        })?,
-    };
-    Ok(Event {
-        type_name: Cow::Borrowed(type_name),
-        seq,
-        time: record.time_ms,
-        data: Cow::Borrowed(record.data),
-        surface_op: match record.surface_op {
-            format::SurfaceOp::None => None,
-            format::SurfaceOp::Append => Some(SurfaceOp::Append),
-            format::SurfaceOp::Replace { start, end } => Some(SurfaceOp::Replace { start, end }),
-        },
-        sources,
-        ignorable: record.ignorable,
+    let type_name = type_name_of(seq, record.event_type)?;
+    Ok(assemble(seq, record, Cow::Borrowed(type_name), Cow::Borrowed(record.data), sources))
+}
+
+fn assemble<'e, S>(
+    seq: Seq,
+    record: &Record<'_, S>,
+    type_name: Cow<'e, str>,
+    data: Cow<'e, str>,
+    sources: Option<Cow<'e, [Seq]>>,
+) -> Event<'e> {
+    let surface_op = surface_op_of(record.surface_op);
+    Event { type_name, seq, time: record.time_ms, data, surface_op, sources, ignorable: record.ignorable }
+}
+
+fn sources_of<'e>(record: &Record<'_>) -> Option<Cow<'e, [Seq]>> {
+    record.sources.map(|sources| Cow::Owned(sources.iter().collect()))
+}
+
+/// The name of a stored event's type.
+pub(super) fn type_name_of(seq: Seq, event_type: EventType<'_>) -> Result<&str> {
+    match event_type {
+        EventType::Name(name) => Ok(name),
+        EventType::Code(code) => known_name(seq, code),
+    }
+}
+
+fn known_name(seq: Seq, code: u32) -> Result<&'static str> {
+    u16::try_from(code).ok().and_then(name_of).ok_or_else(|| {
+        let message = format!("read event: type code {code} is unknown; a newer release wrote it");
+        Error::new(ErrorKind::Unsupported, message).with_seq(seq)
     })
+}
+
+/// What a stored event does to the surface.
+pub(super) fn surface_op_of(op: format::SurfaceOp) -> Option<SurfaceOp> {
+    match op {
+        format::SurfaceOp::None => None,
+        format::SurfaceOp::Append => Some(SurfaceOp::Append),
+        format::SurfaceOp::Replace { start, end } => Some(SurfaceOp::Replace { start, end }),
+    }
 }

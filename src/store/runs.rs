@@ -4,14 +4,17 @@
 //! the event where it was; nothing is shown twice.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use super::catalog::{Place, Run};
-use super::records::{events_of, read_event};
+use super::records::{owned_event, read_event};
 use super::session::{Entry, EntryState, Session};
 use crate::event::{Event, RefusalKind};
 use crate::format::sealed::{SealedItem, SealedName, StoredPiece};
+use crate::format::{Record, RecordReader};
 use crate::ids::{Position, Seq};
-use crate::log::{Frame, FrameReader};
+use crate::limits::CACHED_RANGE_UNITS_MAX;
+use crate::log::{Frame, FrameReader, Want};
 use crate::{Error, ErrorKind, Result};
 
 /// Rule of the error for a place that sealing took away.
@@ -31,17 +34,45 @@ pub(super) enum StoredData {
     Shared,
 }
 
-type Each<'e> = dyn FnMut(Event<'_>) -> Result<()> + 'e;
+/// How events are read.
+#[derive(Clone, Copy)]
+pub(super) struct Reading<'r> {
+    /// The events whose data is wanted; that of others is left out where it would have to be decoded.
+    pub(super) want: &'r Want<'r>,
+    /// They may be asked for again: unless there are many, what was decoded of sealed files is kept.
+    pub(super) keeps: bool,
+}
+
+impl Reading<'_> {
+    /// All data, and none is kept.
+    pub(super) const SCAN: Self = Self { want: &|_, _| true, keeps: false };
+    /// All data.
+    pub(super) const KEEPING: Self = Self { want: &|_, _| true, keeps: true };
+}
+
+pub(super) type Each<'e> = dyn FnMut(Event<'_>) -> Result<()> + 'e;
+pub(super) type EachRecord<'e> = dyn FnMut(Seq, &Record<'_>) -> Result<()> + 'e;
 
 impl Session {
+    /// Reads `range` from the files.
+    pub(super) fn scan(&self, range: Range<Seq>, each: &mut Each<'_>) -> Result<()> {
+        self.read_range(range, Reading::SCAN, &mut |seq, record| each(read_event(seq, record)?))
+    }
+
     /// Reads `range`, looking up its places again when they are gone. No lock is held while `each` runs.
-    pub(super) fn read_range(&self, range: Range<Seq>, each: &mut Each<'_>) -> Result<()> {
+    pub(super) fn read_range(
+        &self,
+        range: Range<Seq>,
+        reading: Reading<'_>,
+        each: &mut EachRecord<'_>,
+    ) -> Result<()> {
         let mut next = range.start;
         self.again_if_moved(&mut || {
             let places = self.places(&(next..range.end))?;
-            self.read_runs(&places, &(next..places.end), &mut |event| {
-                next = event.seq.next();
-                each(event)
+            let rest = next..places.end;
+            self.read_runs(&places, &rest, reading, &mut |seq, record| {
+                next = seq.next();
+                each(seq, record)
             })
         })
     }
@@ -55,17 +86,38 @@ impl Session {
     ) -> Result<()> {
         let end = range.end.min(Seq::new(state.row.next_seq));
         let runs = self.runs(state, &(range.start..end));
-        self.read_runs(&Places { frames: self.store.frames(), runs, end }, &(range.start..end), each)
+        let places = Places { frames: self.store.frames(), runs, end };
+        self.read_runs(&places, &(range.start..end), Reading::SCAN, &mut |seq, record| {
+            each(read_event(seq, record)?)
+        })
     }
 
-    /// Reads the events that stand in one frame or unit with `seq`, from it on.
-    pub(super) fn read_beside(&self, seq: Seq, each: &mut Each<'_>) -> Result<()> {
+    /// Reads one event; `None` if there is none.
+    pub(super) fn read_one(&self, seq: Seq) -> Result<Option<Event<'static>>> {
+        let mut event = None;
         self.again_if_moved(&mut || {
-            let places = self.places(&(seq..seq.next()))?;
-            match places.runs.last() {
-                Some(run) => self.read_run(&places.frames, run, &(seq..piece_end(run, seq)), each),
-                None => Ok(()),
-            }
+            let Some((frames, run)) = self.place_of(seq)? else { return Ok(()) };
+            self.read_run(&frames, &run, &(seq..seq.next()), Reading::KEEPING, &mut |seq, record| {
+                event = Some(owned_event(seq, record)?);
+                Ok(())
+            })
+        })?;
+        Ok(event)
+    }
+
+    /// Reads those of `wanted`, which is in order, that stand in one frame or unit with the first of them.
+    pub(super) fn read_beside(&self, wanted: &[Seq], each: &mut Each<'_>) -> Result<()> {
+        let Some(&first) = wanted.first() else { return Ok(()) };
+        self.again_if_moved(&mut || {
+            let Some((frames, run)) = self.place_of(first)? else { return Ok(()) };
+            let end = piece_end(&run, first);
+            let beside = &wanted[..wanted.partition_point(|seq| *seq < end)];
+            let range = first..beside.last().map_or(first, |last| last.next());
+            let is_wanted = |seq| beside.binary_search(&seq).is_ok();
+            let reading = Reading { want: &|seq, _| is_wanted(seq), keeps: true };
+            self.read_run(&frames, &run, &range, reading, &mut |seq, record| {
+                if is_wanted(seq) { each(read_event(seq, record)?) } else { Ok(()) }
+            })
         })
     }
 
@@ -111,6 +163,22 @@ impl Session {
         Ok(Places { frames: self.store.frames(), runs, end })
     }
 
+    /// Where the event `seq` lies; `None` if it is not written.
+    fn place_of(&self, seq: Seq) -> Result<Option<(FrameReader, Run)>> {
+        let mut state = self.lock()?;
+        state.settle()?;
+        if seq.get() >= state.row.next_seq {
+            return Ok(None);
+        }
+        let run = match self.entry.shared().filter(|shared| seq < shared.end) {
+            None => run_at(&state.row.runs, seq),
+            Some(shared) => inherited_run(&shared.owner, seq),
+        };
+        let frames = self.store.frames();
+        drop(state);
+        run.map(|run| Some((frames, run))).ok_or_else(|| self.missing(seq))
+    }
+
     /// The runs that hold events of `range`, inherited ones first.
     pub(super) fn runs(&self, state: &EntryState, range: &Range<Seq>) -> Vec<Run> {
         let mut runs = Vec::new();
@@ -122,11 +190,18 @@ impl Session {
     }
 
     /// Reads the runs of `range`. Every seq lies in exactly one of them (invariant 4).
-    fn read_runs(&self, places: &Places, range: &Range<Seq>, each: &mut Each<'_>) -> Result<()> {
+    fn read_runs(
+        &self,
+        places: &Places,
+        range: &Range<Seq>,
+        reading: Reading<'_>,
+        each: &mut EachRecord<'_>,
+    ) -> Result<()> {
+        let reading = Reading { keeps: reading.keeps && is_short(&places.runs, range), ..reading };
         let mut next = range.start;
         for run in &places.runs {
             self.check_next(run, next, range)?;
-            self.read_run(&places.frames, run, range, each)?;
+            self.read_run(&places.frames, run, range, reading, each)?;
             next = run.end();
         }
         if next < range.end { Err(self.missing(next)) } else { Ok(()) }
@@ -154,35 +229,48 @@ impl Session {
         frames: &FrameReader,
         run: &Run,
         range: &Range<Seq>,
-        each: &mut Each<'_>,
+        reading: Reading<'_>,
+        each: &mut EachRecord<'_>,
     ) -> Result<()> {
         self.check_cancelled()?;
         let range = range.start.max(run.first)..range.end.min(run.end());
-        match &run.at {
-            Place::Frame(at) => {
-                let frame = read_frame(frames, *at).map_err(|error| match error.kind() {
-                    ErrorKind::NotFound => error,
-                    _ => error.with_seq(run.first),
-                })?;
-                for event in events_of(&frame.payload, run.first, frame.header.count) {
-                    let event = event?;
-                    if event.seq >= range.end {
-                        break;
-                    }
-                    if event.seq >= range.start {
-                        each(event)?;
-                    }
-                }
-                Ok(())
-            }
-            Place::Sealed(file, row) => self.store.with_decoder(|decoder| {
-                file.events(row, range.clone(), &|_| true, decoder, &mut |item| match item {
-                    SealedItem::Event(seq, record) => each(read_event(seq, &record)?),
-                    SealedItem::Unreadable(lost, error) => Err(error.with_seq(lost.start)),
-                })
-            }),
+        let (file, row) = match &run.at {
+            Place::Frame(at) => return read_events(frames, *at, run, range, each),
+            Place::Sealed(file, row) => (file, row),
+        };
+        let mut visit = |item: SealedItem<'_>| match item {
+            SealedItem::Event(seq, record) => each(seq, &record),
+            SealedItem::Unreadable(lost, error) => Err(error.with_seq(lost.start)),
+        };
+        self.store.with_decoder(|decoder| match reading.keeps {
+            true => file.events_cached(row, range, reading.want, decoder, &mut visit),
+            false => file.events(row, range, reading.want, decoder, &mut visit),
+        })
+    }
+}
+
+/// Reads events of a frame.
+fn read_events(
+    frames: &FrameReader,
+    at: Position,
+    run: &Run,
+    range: Range<Seq>,
+    each: &mut EachRecord<'_>,
+) -> Result<()> {
+    let frame = read_frame(frames, at).map_err(|error| match error.kind() {
+        ErrorKind::NotFound => error,
+        _ => error.with_seq(run.first),
+    })?;
+    for item in RecordReader::new(&frame.payload, run.first, frame.header.count) {
+        let (seq, record) = item?;
+        if seq >= range.end {
+            break;
+        }
+        if seq >= range.start {
+            each(seq, &record)?;
         }
     }
+    Ok(())
 }
 
 /// Where a range of events lies, and what reads it there.
@@ -202,14 +290,18 @@ pub struct Events {
     runs: std::vec::IntoIter<Run>,
     /// The run that is being read.
     run: Option<Run>,
+    /// Few enough are read to keep what is decoded for later reads.
+    keeps: bool,
     piece: std::vec::IntoIter<Event<'static>>,
 }
 
 impl Events {
     pub(super) fn new(session: &Session, range: Range<Seq>) -> Result<Self> {
         let Places { frames, runs, end } = session.places(&range)?;
+        let range = range.start..end;
+        let keeps = is_short(&runs, &range);
         let (runs, piece) = (runs.into_iter(), Vec::new().into_iter());
-        Ok(Self { session: session.clone(), range: range.start..end, frames, runs, run: None, piece })
+        Ok(Self { session: session.clone(), range, frames, runs, run: None, keeps, piece })
     }
 
     /// Reads the next frame or unit; a piece that cannot be read is passed over.
@@ -226,8 +318,9 @@ impl Events {
         };
         let piece = start..piece_end(&run, start).min(self.range.end);
         let mut events = Vec::new();
-        let read = self.session.read_run(&self.frames, &run, &piece, &mut |event| {
-            events.push(event.into_owned());
+        let reading = Reading { keeps: self.keeps, ..Reading::SCAN };
+        let read = self.session.read_run(&self.frames, &run, &piece, reading, &mut |seq, record| {
+            events.push(owned_event(seq, record)?);
             Ok(())
         });
         if read.as_ref().is_err_and(|error| error.rule() == Some(MOVED)) {
@@ -280,6 +373,33 @@ fn piece_end(run: &Run, seq: Seq) -> Seq {
         // A damaged directory row costs its events only.
         Place::Sealed(file, row) => file.unit_end(row, seq).unwrap_or_else(|_| seq.next()).min(run.end()),
     }
+}
+
+/// Whether so few frames and units hold the range that what is decoded of them is worth keeping.
+fn is_short(runs: &[Run], range: &Range<Seq>) -> bool {
+    let pieces = |run: &Run| match &run.at {
+        Place::Frame(_) => 1,
+        Place::Sealed(file, row) => {
+            file.units_within(row, &(range.start.max(run.first)..range.end.min(run.end())))
+        }
+    };
+    let at_most = usize::try_from(CACHED_RANGE_UNITS_MAX).unwrap_or(usize::MAX);
+    runs.len() <= at_most && runs.iter().map(pieces).fold(0, u32::saturating_add) <= CACHED_RANGE_UNITS_MAX
+}
+
+/// The run that holds an event which a session has from `owner`.
+fn inherited_run(owner: &Arc<Entry>, seq: Seq) -> Option<Run> {
+    let mut owner = owner;
+    while let Some(shared) = owner.shared().filter(|shared| seq < shared.end) {
+        owner = &shared.owner;
+    }
+    run_at(&owner.state.lock().row.runs, seq)
+}
+
+/// The run that holds `seq`; runs are in seq order.
+fn run_at(runs: &[Run], seq: Seq) -> Option<Run> {
+    let run = runs.get(runs.partition_point(|run| run.end() <= seq))?;
+    (run.first <= seq).then(|| run.clone())
 }
 
 fn inherited_runs(entry: &Entry, range: &Range<Seq>, runs: &mut Vec<Run>) {

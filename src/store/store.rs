@@ -1,5 +1,6 @@
 //! The store: one directory, one log, all sessions.
 
+use std::cmp::Reverse;
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
@@ -212,12 +213,14 @@ impl Store {
     /// [`ErrorKind::Cancelled`].
     pub fn list(&self) -> Result<Vec<SessionInfo>> {
         self.check_cancelled()?;
-        let entries: Vec<_> = self.inner.catalog.lock().by_id.values().cloned().collect();
-        let mut sessions: Vec<_> = entries.iter().filter_map(|entry| info(entry)).collect();
-        sessions.sort_by(|a, b| {
-            b.header.created_at.cmp(&a.header.created_at).then_with(|| a.header.id.cmp(&b.header.id))
+        let catalog = self.inner.catalog.lock();
+        let order = |entry: &Arc<Entry>| (Reverse(entry.header().created_at), Arc::clone(entry));
+        let mut entries: Vec<_> = catalog.by_id.values().map(order).collect();
+        drop(catalog);
+        entries.sort_unstable_by(|(a_time, a), (b_time, b)| {
+            a_time.cmp(b_time).then_with(|| a.header().id.cmp(&b.header().id))
         });
-        Ok(sessions)
+        Ok(entries.iter().filter_map(|(_, entry)| info(entry)).collect())
     }
 
     /// Admits one batch for each of many sessions and queues them one after the other, before any is waited for: they share a

@@ -12,6 +12,7 @@ mod history;
 mod layers;
 mod model;
 mod patches;
+mod reads;
 mod redact;
 mod repairs;
 mod roundtrip;

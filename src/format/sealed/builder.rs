@@ -2,7 +2,7 @@
 //!
 //! First what the whole file needs to know: control records, and each event's data once, to find what repeats. Then the
 //! sessions, in ascending order of their keys, and their events in order. Memory is that of one unit, of one version of
-//! versioned data, of the directories, and of tables with a fixed number of entries.
+//! versioned data, of the directories, of a buffer of summaries, and of tables with a fixed number of entries.
 
 use super::envelope::{DataDraft, EnvelopeWriter, Envelopes, Splice};
 use super::output::Output;
@@ -15,7 +15,7 @@ use crate::format::{EventType, FrameKind, Record, crc32, varint};
 use crate::ids::{Position, Seq, SessionKey};
 use crate::limits::{
     EVENTS_PER_SESSION_MAX, RECORD_BYTES_MAX, SEALED_UNIT_ENVELOPE_BYTES, SEALED_UNIT_EVENTS_MAX,
-    SEALED_UNIT_TEXT_BYTES,
+    SEALED_UNIT_TEXT_BYTES, SEALED_WRITE_BUFFER_BYTES,
 };
 use crate::{Error, ErrorKind, Result};
 
@@ -33,6 +33,10 @@ pub struct SealedBuilder<W> {
     unit: UnitWriter,
     session: Option<OpenSession>,
     sessions: Vec<SessionRow>,
+    /// Summaries of the last sessions, gathered so that opening a store finds them side by side.
+    summaries: Vec<u8>,
+    /// How many sessions have theirs in the file.
+    summaries_written: usize,
     event_count: u64,
 }
 
@@ -93,6 +97,8 @@ impl<W: SealedSink> SealedBuilder<W> {
             unit: UnitWriter::new()?,
             session: None,
             sessions: Vec::new(),
+            summaries: Vec::new(),
+            summaries_written: 0,
             event_count: 0,
         })
     }
@@ -186,9 +192,12 @@ impl<W: SealedSink> SealedBuilder<W> {
         };
         self.unit.flush(&mut self.out)?;
         let bytes = u32::try_from(summary.len()).ok().filter(|&bytes| u64::from(bytes) <= RECORD_BYTES_MAX);
-        let summary_at =
-            Stretch { offset: self.out.offset(), bytes: bytes.ok_or_else(too_large)?, crc: crc32(summary) };
-        self.out.append(summary)?;
+        let bytes = bytes.ok_or_else(too_large)?;
+        if self.summaries.len() + summary.len() > SEALED_WRITE_BUFFER_BYTES {
+            self.write_summaries()?;
+        }
+        let summary_at = Stretch { offset: self.summaries.len() as u64, bytes, crc: crc32(summary) };
+        self.summaries.extend_from_slice(summary);
         self.sessions.push(SessionRow {
             key: session.key,
             first: session.first,
@@ -212,6 +221,7 @@ impl<W: SealedSink> SealedBuilder<W> {
             return Err(misuse("it ends within a session or in another segment"));
         }
         self.end_first_pass()?;
+        self.write_summaries()?;
         let mut directories = Vec::new();
         for (number, row) in (0..).zip(&self.sessions) {
             directories.extend(row.encode(self.mark, number));
@@ -271,6 +281,17 @@ impl<W: SealedSink> SealedBuilder<W> {
             self.flush_control()?;
             self.control_count = Some(u32::try_from(self.pieces.rows().len()).map_err(|_| too_large())?);
         }
+        Ok(())
+    }
+
+    /// Writes the summaries that were gathered; their rows so far say where they are among them.
+    fn write_summaries(&mut self) -> Result<()> {
+        for row in self.sessions.iter_mut().skip(self.summaries_written) {
+            row.summary.offset += self.out.offset();
+        }
+        self.summaries_written = self.sessions.len();
+        self.out.append(&self.summaries)?;
+        self.summaries.clear();
         Ok(())
     }
 

@@ -69,6 +69,33 @@ impl<S: ByteSource> Sealed<S> {
         }
     }
 
+    /// Number of the unit that holds `seq`, if no row on the way to it is damaged: none is checked.
+    pub(super) fn unit_about(&self, session: &SessionRow, seq: Seq) -> Option<u32> {
+        let mut units = self.units_of(session).ok()?;
+        while units.end - units.start > 1 {
+            let middle = units.start + (units.end - units.start) / 2;
+            let row = self.source.bytes(self.footer.unit_row_offset(middle), UNIT_ROW_BYTES).ok()?;
+            if UnitRow::first_unchecked(&row) <= seq {
+                units.start = middle;
+            } else {
+                units.end = middle;
+            }
+        }
+        units.next()
+    }
+
+    /// In how many units the events of `range` lie, if no row on the way to them is damaged.
+    #[must_use]
+    pub fn units_within(&self, session: &SessionRow, range: &Range<Seq>) -> u32 {
+        if range.is_empty() {
+            return 0;
+        }
+        let last = Seq::new(range.end.get() - 1);
+        let unit = |seq| self.unit_about(session, seq);
+        let (first, last) = (unit(range.start).unwrap_or(0), unit(last).unwrap_or(u32::MAX));
+        last.saturating_sub(first).saturating_add(1)
+    }
+
     /// Checks the CRC over all directories, a buffer at a time.
     pub(super) fn check_directories(&self) -> Result<()> {
         let end = self.source.len().saturating_sub(FOOTER_BYTES as u64);

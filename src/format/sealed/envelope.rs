@@ -281,6 +281,11 @@ impl Envelopes {
         Some(walk)
     }
 
+    /// Whether the unit has an event `seq`.
+    pub(super) fn holds(&self, seq: Seq) -> bool {
+        seq.get().checked_sub(self.first).is_some_and(|index| index < self.count as u64)
+    }
+
     /// Memory held, in bytes.
     pub(super) fn memory_bytes(&self) -> usize {
         self.bytes.capacity() + self.marks.capacity() * size_of::<Mark>()

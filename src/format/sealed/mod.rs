@@ -6,13 +6,15 @@
 //! [`limits`](crate::limits), and gives for damaged bytes an error for exactly the events that need them.
 //!
 //! Reading order: `rows` (what is found where), `envelope` (one unit), `pieces` (what events share), `spans` (what
-//! they repeat), `builder`, `reader`, `directory`, `outline`, `check`.
+//! they repeat), `builder`, `reader`, `directory`, `outline`, `cache`, `lookup`, `check`.
 
 mod builder;
+mod cache;
 mod check;
 mod directory;
 mod envelope;
 mod header;
+mod lookup;
 mod outline;
 mod output;
 mod pieces;
@@ -23,6 +25,7 @@ mod spans;
 mod tests;
 
 pub use builder::{SealedBuilder, SealedStats};
+pub use cache::{DecodedCache, FileCache};
 pub use check::SealedFinding;
 pub use header::{SealedHeader, SealedName};
 pub use outline::{OutlineVisitor, StoredSize};

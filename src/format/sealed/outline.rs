@@ -8,7 +8,7 @@ use std::ops::Range;
 use super::check::damage_only;
 use super::envelope::DataPlace;
 use super::pieces::PieceSource;
-use super::reader::Part;
+use super::reader::{Part, UnitText};
 use super::rows::{SessionRow, UNIT_ROW_BYTES, UnitRow};
 use super::{ByteSource, Sealed, SealedDecoder, StoredPiece, Unit};
 use crate::format::Record;
@@ -82,7 +82,7 @@ impl<S: ByteSource> Sealed<S> {
         }
         let frames = u64::from(row.envelope.stored_bytes) + u64::from(row.text.stored_bytes);
         visitor.unit(frames + UNIT_ROW_BYTES as u64);
-        let mut text = None;
+        let mut text = UnitText::default();
         for (seq, record, place) in unit.steps().filter(|(seq, ..)| part.contains(seq)) {
             let shown = self.stored_size(row, place).and_then(|size| {
                 let wanted = visitor.wants(&record, &size);

@@ -56,6 +56,18 @@ impl PieceReader {
         self.held = None;
     }
 
+    /// Whether the piece is at hand.
+    pub(super) fn holds(&self, id: u32) -> bool {
+        self.held == Some(id)
+    }
+
+    /// Takes a piece of the present file whose text is known.
+    pub(super) fn hold(&mut self, id: u32, text: &str) {
+        self.text.clear();
+        self.text.extend_from_slice(text.as_bytes());
+        self.held = Some(id);
+    }
+
     /// The text of a piece.
     pub(super) fn read(&mut self, source: &impl PieceSource, id: u32) -> Result<&[u8]> {
         self.collect_chain(source, id)?;

@@ -5,12 +5,13 @@
 
 use std::borrow::Cow;
 use std::ops::Range;
+use std::sync::Arc;
 
 use super::check::damage_only;
 use super::envelope::{DataPlace, Envelopes, Splices, Step, Walk};
 use super::pieces::{PieceReader, PieceSource, corrupt, decode_error, stored_bytes};
 use super::rows::{FOOTER_BYTES, FileMark, Footer, Frame, PIECE_ROW_BYTES, PieceRow, SessionRow, UnitRow};
-use super::{ByteSource, SealedHeader};
+use super::{ByteSource, FileCache, SealedHeader};
 use crate::format::{EventType, FrameKind, Record, SEGMENT_HEADER_BYTES, StoreId, crc32, varint};
 use crate::ids::{Position, Seq};
 use crate::limits::{FRAME_PAYLOAD_BYTES_MAX, RECORD_BYTES_MAX, SEALED_SPAN_BYTES_MIN};
@@ -28,10 +29,12 @@ pub struct Sealed<S> {
 /// What reading needs besides the file; reused from read to read and from file to file.
 #[derive(Debug)]
 pub struct SealedDecoder {
-    pieces: PieceReader,
+    pub(super) pieces: PieceReader,
     /// The file whose piece is kept.
     file: Option<(StoreId, FileMark, u32)>,
     data: String,
+    /// The piece that was found in a cache last.
+    pub(super) known: Option<Arc<str>>,
     /// Buffers for reading a range.
     unit: Unit,
 }
@@ -39,9 +42,21 @@ pub struct SealedDecoder {
 /// A decoded unit, to be cached or reused by the caller.
 #[derive(Debug, Default)]
 pub struct Unit {
-    envelopes: Envelopes,
-    /// The unit's text, once it was loaded.
-    text: Option<String>,
+    pub(super) envelopes: Envelopes,
+    pub(super) text: UnitText,
+}
+
+/// A unit's text, once it was loaded. Its buffer is used again for the next unit.
+#[derive(Debug, Default)]
+pub(super) struct UnitText {
+    buffer: String,
+    is_loaded: bool,
+}
+
+impl UnitText {
+    pub(super) fn get(&self) -> Option<&str> {
+        self.is_loaded.then_some(&*self.buffer)
+    }
 }
 
 /// What a version of versioned data takes in its file.
@@ -191,34 +206,11 @@ impl<S: ByteSource> Sealed<S> {
         decoder: &mut SealedDecoder,
         unit: &mut Unit,
     ) -> Result<()> {
-        unit.text = None;
+        unit.text.is_loaded = false;
         self.load_envelopes(row, decoder, &mut unit.envelopes)?;
         let checked = unit.envelopes.check(row.first, row.count, row.text.text_bytes);
         checked.map_err(|why| corrupt(why, row.offset))?;
         if want_text { self.load_text(row, decoder, &mut unit.text) } else { Ok(()) }
-    }
-
-    /// The event `seq` of a unit that was decoded with its text; `None` if it is in another one.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Corrupt`] if a piece that it refers to is damaged, [`ErrorKind::Invalid`] if the unit was decoded
-    /// without its text and the event's data is there, [`ErrorKind::Limit`] when memory is short, [`ErrorKind::Io`].
-    pub fn event_of<'a>(
-        &self,
-        unit: &'a Unit,
-        seq: Seq,
-        decoder: &'a mut SealedDecoder,
-    ) -> Result<Option<Record<'a>>> {
-        let Some(mut walk) = unit.envelopes.walk_from(seq) else {
-            return Ok(None);
-        };
-        let step = walk.step().map_err(|why| corrupt(why, 0).with_seq(seq))?;
-        let Some((_, record, place)) = step else {
-            return Ok(None);
-        };
-        decoder.enter(self);
-        let data = self.data(unit.text.as_deref(), place, decoder).map_err(|error| error.with_seq(seq))?;
-        Ok(Some(Record { data, ..record }))
     }
 
     /// The piece that is all of an event's data; `None` for an event whose data is not one version of versioned data.
@@ -233,7 +225,7 @@ impl<S: ByteSource> Sealed<S> {
         Ok(Some(StoredPiece::of(id, &self.row(id)?)))
     }
 
-    /// Shows the session's events in `range`, in order. Data is looked up only for the types that `want` names; a unit's
+    /// Shows the session's events in `range`, in order. Data is looked up only for the events that `want` names; a unit's
     /// text is decoded only if one of them has its data there.
     ///
     /// # Errors
@@ -243,7 +235,7 @@ impl<S: ByteSource> Sealed<S> {
         &self,
         session: &SessionRow,
         range: Range<Seq>,
-        want: &dyn Fn(EventType<'_>) -> bool,
+        want: &dyn Fn(Seq, EventType<'_>) -> bool,
         decoder: &mut SealedDecoder,
         visitor: &mut dyn FnMut(SealedItem<'_>) -> Result<()>,
     ) -> Result<()> {
@@ -258,7 +250,7 @@ impl<S: ByteSource> Sealed<S> {
         &self,
         session: &SessionRow,
         range: Range<Seq>,
-        want: &dyn Fn(EventType<'_>) -> bool,
+        want: &dyn Fn(Seq, EventType<'_>) -> bool,
         decoder: &mut SealedDecoder,
         unit: &mut Unit,
         visitor: &mut dyn FnMut(SealedItem<'_>) -> Result<()>,
@@ -312,12 +304,12 @@ impl<S: ByteSource> Sealed<S> {
         &self,
         row: &UnitRow,
         part: Range<Seq>,
-        want: &dyn Fn(EventType<'_>) -> bool,
+        want: &dyn Fn(Seq, EventType<'_>) -> bool,
         decoder: &mut SealedDecoder,
         unit: &mut Unit,
         visitor: &mut dyn FnMut(SealedItem<'_>) -> Result<()>,
     ) -> Result<()> {
-        unit.text = None;
+        unit.text.is_loaded = false;
         let Unit { envelopes, text } = unit;
         if let Err(error) = self.load_envelopes(row, decoder, envelopes) {
             return visitor(SealedItem::Unreadable(part, damage_only(error)?));
@@ -338,7 +330,8 @@ impl<S: ByteSource> Sealed<S> {
                 continue;
             }
             next = seq.next();
-            let data = if want(record.event_type) { self.data_in(row, text, place, decoder) } else { Ok("") };
+            let data =
+                if want(seq, record.event_type) { self.data_in(row, text, place, decoder) } else { Ok("") };
             match data {
                 Ok(data) => visitor(SealedItem::Event(seq, Record { data, ..record }))?,
                 Err(error) => {
@@ -354,21 +347,22 @@ impl<S: ByteSource> Sealed<S> {
     pub(super) fn data_in<'a>(
         &self,
         row: &UnitRow,
-        text: &'a mut Option<String>,
+        text: &'a mut UnitText,
         place: DataPlace<'_>,
         decoder: &'a mut SealedDecoder,
     ) -> Result<&'a str> {
-        if text.is_none() && !matches!(place, DataPlace::Piece(_)) {
+        if text.get().is_none() && !matches!(place, DataPlace::Piece(_)) {
             self.load_text(row, decoder, text)?;
         }
-        self.data(text.as_deref(), place, decoder)
+        self.data(text.get(), place, None, decoder)
     }
 
     /// Data at `place`, given the text of the event's unit.
-    fn data<'a>(
+    pub(super) fn data<'a>(
         &self,
         text: Option<&'a str>,
         place: DataPlace<'_>,
+        cache: Option<&FileCache>,
         decoder: &'a mut SealedDecoder,
     ) -> Result<&'a str> {
         let inline = |at: usize, bytes: usize| {
@@ -378,37 +372,40 @@ impl<S: ByteSource> Sealed<S> {
         };
         match place {
             DataPlace::Inline { at, bytes } => inline(at, bytes),
-            DataPlace::Piece(id) => {
-                let text = decoder.pieces.read(self, id)?;
-                std::str::from_utf8(text).map_err(|_| corrupt("a piece is not UTF-8", 0))
-            }
+            DataPlace::Piece(id) => self.piece(id, cache, decoder),
             DataPlace::Spliced { at, bytes, splices } => {
-                self.spliced(inline(at, bytes)?, splices, decoder)?;
-                Ok(&decoder.data)
+                let mut data = std::mem::take(&mut decoder.data);
+                let put = self.splice(inline(at, bytes)?, splices, cache, decoder, &mut data);
+                decoder.data = data;
+                put.map(|()| &*decoder.data)
             }
         }
     }
 
-    /// Puts the pieces back into `rest`, what is left of an event's data; leaves the result in `decoder.data`.
-    fn spliced(&self, rest: &str, splices: Splices<'_>, decoder: &mut SealedDecoder) -> Result<()> {
-        decoder.data.clear();
+    /// Puts the pieces back into `rest`, what is left of an event's data; replaces what `data` holds by the result.
+    fn splice(
+        &self,
+        rest: &str,
+        splices: Splices<'_>,
+        cache: Option<&FileCache>,
+        decoder: &mut SealedDecoder,
+        data: &mut String,
+    ) -> Result<()> {
+        data.clear();
         let mut at = 0;
         for splice in splices.iter() {
             let row = self.row(splice.piece)?;
             let bytes = usize::try_from(row.text_bytes).unwrap_or(usize::MAX);
-            let total = (decoder.data.len() as u64).saturating_add(bytes as u64);
+            let total = (data.as_str().len() as u64).saturating_add(bytes as u64);
             if row.base.is_some() || bytes < SEALED_SPAN_BYTES_MIN || total > RECORD_BYTES_MAX {
                 return Err(corrupt("an event is put together from what is no payload", row.offset));
             }
             let gap = rest.get(at..at + splice.gap);
-            decoder.data.push_str(gap.ok_or_else(|| corrupt("a splice within a character", row.offset))?);
+            data.push_str(gap.ok_or_else(|| corrupt("a splice within a character", row.offset))?);
             at += splice.gap;
-            let piece = decoder.pieces.read(self, splice.piece)?;
-            let piece =
-                std::str::from_utf8(piece).map_err(|_| corrupt("a piece is not UTF-8", row.offset))?;
-            decoder.data.push_str(piece);
+            data.push_str(self.piece(splice.piece, cache, decoder)?);
         }
-        decoder.data.push_str(&rest[at..]);
+        data.push_str(&rest[at..]);
         Ok(())
     }
 
@@ -421,12 +418,12 @@ impl<S: ByteSource> Sealed<S> {
         self.decode_frame(row.offset, row.envelope, FRAME_PAYLOAD_BYTES_MAX, decoder, &mut envelopes.bytes)
     }
 
-    fn load_text(&self, row: &UnitRow, decoder: &mut SealedDecoder, text: &mut Option<String>) -> Result<()> {
-        let mut bytes = text.take().unwrap_or_default().into_bytes();
+    fn load_text(&self, row: &UnitRow, decoder: &mut SealedDecoder, text: &mut UnitText) -> Result<()> {
+        let mut bytes = std::mem::take(&mut text.buffer).into_bytes();
         let offset = row.text_offset();
         self.decode_frame(offset, row.text, RECORD_BYTES_MAX, decoder, &mut bytes)?;
         let decoded = String::from_utf8(bytes).map_err(|_| corrupt("a unit's text is not UTF-8", offset))?;
-        *text = Some(decoded);
+        *text = UnitText { buffer: decoded, is_loaded: true };
         Ok(())
     }
 
@@ -476,7 +473,8 @@ impl SealedDecoder {
     /// # Errors
     /// [`ErrorKind::Limit`] when there is no memory for it.
     pub fn new() -> Result<Self> {
-        Ok(Self { pieces: PieceReader::new()?, file: None, data: String::new(), unit: Unit::default() })
+        let (file, data, known, unit) = Default::default();
+        Ok(Self { pieces: PieceReader::new()?, file, data, known, unit })
     }
 
     pub(super) fn enter<S: ByteSource>(&mut self, file: &Sealed<S>) {
@@ -503,7 +501,7 @@ impl Unit {
     /// Memory held, in bytes, to account for in a cache.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        self.envelopes.memory_bytes() + self.text.as_ref().map_or(0, String::capacity)
+        self.envelopes.memory_bytes() + self.text.buffer.capacity()
     }
 }
 

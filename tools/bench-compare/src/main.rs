@@ -2,13 +2,24 @@
 //!
 //! Every cell is N sessions, a thread each, that commit B events at a time and wait until they are durable. Engines take
 //! turns, run by run, each in a directory of its own. Nobody's sync is left out, and sessionlog validates every event.
+//!
+//! The subcommand `reads` opens, lists and reads a large store instead, beside SQLite and zstd.
 
+#[path = "../../../benches/support/blocks.rs"]
+mod blocks;
 mod cell;
 mod engines;
+#[path = "../../../benches/support/large.rs"]
+#[allow(dead_code, reason = "the benchmarks use the rest")]
+mod large;
+mod reads;
 mod report;
+mod sqlite;
 #[path = "../../../benches/support/trace/mod.rs"]
 #[allow(dead_code, reason = "the benchmarks use the rest")]
 mod trace;
+#[path = "../../../benches/support/zipf.rs"]
+mod zipf;
 
 use std::path::PathBuf;
 
@@ -22,6 +33,20 @@ use trace::{Shape, Trace, TraceEvent};
 
 /// Compares durable appends of sessionlog, plain JSONL and zstd JSONL.
 #[derive(Debug, Parser)]
+#[command(args_conflicts_with_subcommands = true)]
+struct CommandLine {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    appends: Arguments,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    Reads(reads::Arguments),
+}
+
+#[derive(Debug, clap::Args)]
 struct Arguments {
     /// Numbers of sessions, a thread each
     #[arg(long, value_delimiter = ',', default_values_t = [1, 8, 64])]
@@ -47,7 +72,10 @@ struct Arguments {
 }
 
 fn main() -> Result<()> {
-    let arguments = Arguments::parse();
+    let CommandLine { command, appends: arguments } = CommandLine::parse();
+    if let Some(Command::Reads(arguments)) = command {
+        return reads::run(&arguments);
+    }
     std::fs::create_dir_all(&arguments.dir)?;
     let sessions = sessions(&arguments);
     let mut report = Report::new(&arguments.dir, arguments.seed, arguments.events, arguments.runs)?;

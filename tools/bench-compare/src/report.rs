@@ -148,6 +148,22 @@ impl Row {
     }
 }
 
+/// Where something is measured: machine, file system, revision.
+pub(crate) fn place(dir: &Path) -> Result<String> {
+    Ok(format!("{}; {}; commit {}", machine(), filesystem(dir)?, commit()))
+}
+
+/// A time in seconds, for people.
+pub(crate) fn duration(seconds: f64) -> String {
+    let (scale, unit) = match seconds {
+        s if s < 1e-6 => (1e9, "ns"),
+        s if s < 1e-3 => (1e6, "us"),
+        s if s < 1.0 => (1e3, "ms"),
+        _ => (1.0, "s"),
+    };
+    format!("{:.1} {unit}", seconds * scale)
+}
+
 fn machine() -> String {
     let cores = thread::available_parallelism().map_or(0, usize::from);
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
