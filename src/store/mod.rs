@@ -6,6 +6,7 @@
 mod append;
 mod cancel;
 mod catalog;
+mod checkpoints;
 mod headers;
 mod ingest;
 mod inner;

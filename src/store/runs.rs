@@ -29,7 +29,8 @@ pub(super) enum StoredData {
     Shared,
 }
 
-type Each<'e> = dyn FnMut(Event<'_>) -> Result<()> + 'e;
+/// Is shown events in order.
+pub(super) type Each<'e> = dyn FnMut(Event<'_>) -> Result<()> + 'e;
 
 impl Session {
     /// Reads `range`, looking up its places again when they are gone. No lock is held while `each` runs.

@@ -1,5 +1,6 @@
 //! The store: one directory, one log, all sessions.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
@@ -7,6 +8,7 @@ use std::sync::Arc;
 use super::append::{AppendOptions, Appended, Draft};
 use super::cancel::Cancel;
 use super::catalog::Shared;
+use super::checkpoints::Occasion;
 use super::inner::Inner;
 use super::options::StoreOptions;
 use super::session::{Entry, EntryState, Identity, Revision, Session};
@@ -285,7 +287,9 @@ impl Store {
     /// [`ErrorKind::Io`], [`ErrorKind::Closed`].
     pub fn maintain(&self) -> Result<()> {
         self.inner.writer()?.maintain()?;
-        self.seal_ended()
+        let sealed = self.seal_ended()?;
+        self.write_checkpoints(Occasion::Upkeep, &sealed);
+        Ok(())
     }
 
     /// Counters of the commit queue.
@@ -313,6 +317,7 @@ impl Store {
     ///
     /// [`ErrorKind::Io`] if that fails; what was acknowledged stays safe.
     pub fn close(self) -> Result<()> {
+        self.write_checkpoints(Occasion::Closing, &BTreeSet::new());
         self.inner.close()
     }
 

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::catalog::{Catalog, Fault};
+use super::checkpoints::SessionAudit;
 use super::options::StoreOptions;
 use super::session::{Entry, Session};
 use super::store::Store;
@@ -69,8 +70,9 @@ impl Store {
             self.flush()?;
         }
         let before = self.list()?;
-        let fresh = StoreOptions::new().open_storage_read_only(Arc::clone(&self.inner.storage))?;
         let mut report = VerifyReport::default();
+        let checkpoints = self.inner.checkpoints.audit(&mut report.findings);
+        let fresh = StoreOptions::new().open_storage_read_only(Arc::clone(&self.inner.storage))?;
         {
             let catalog = fresh.inner.catalog.lock();
             report.segments = fresh.inner.segments()?;
@@ -87,7 +89,7 @@ impl Store {
             report.sessions += 1;
             report.events += info.events;
             let session = fresh.session(&info.header.id)?;
-            session.verify(options, &mut report.findings)?;
+            session.verify(options, checkpoints.of(session.entry.key), &mut report.findings)?;
             if options.deep {
                 self.check_live(&session, &mut report.findings)?;
             }
@@ -225,12 +227,22 @@ impl Store {
 }
 
 impl Session {
-    fn verify(&self, options: VerifyOptions, findings: &mut Vec<Finding>) -> Result<()> {
+    fn verify(
+        &self,
+        options: VerifyOptions,
+        mut checkpoints: SessionAudit,
+        findings: &mut Vec<Finding>,
+    ) -> Result<()> {
         let end = self.next_seq()?;
-        let read = self.for_each(Seq::new(0)..end, &mut |_| Ok(()));
-        let mut outcome = read;
+        let mut outcome = self.for_each(Seq::new(0)..end, &mut |event| {
+            checkpoints.take(&event);
+            Ok(())
+        });
+        if outcome.is_ok() {
+            findings.extend(checkpoints.finish(self, end));
+        }
         if outcome.is_ok() && (options.deep || options.strict) {
-            outcome = self.replay(options, findings);
+            outcome = self.replay(options, &checkpoints, findings);
         }
         match outcome {
             Ok(()) => Ok(()),
@@ -242,13 +254,28 @@ impl Session {
         }
     }
 
-    /// Folds the session through the gate twice, at once and on from a copy made halfway, and compares.
-    fn replay(&self, options: VerifyOptions, findings: &mut Vec<Finding>) -> Result<()> {
+    /// Folds the session through the gate twice, at once and on from a copy made halfway, and compares; the checkpoints with
+    /// what the first fold was at their seqs.
+    fn replay(
+        &self,
+        options: VerifyOptions,
+        checkpoints: &SessionAudit,
+        findings: &mut Vec<Finding>,
+    ) -> Result<()> {
         let end = self.next_seq()?;
+        let halfway = Seq::new(end.get() / 2);
+        let mut stops = checkpoints.seqs();
+        stops.extend([halfway, end]);
+        stops.sort_unstable();
         let mut whole = State::new(self.id());
-        self.fold_on(&mut whole, Seq::new(end.get() / 2))?;
         let mut resumed = whole.clone();
-        self.fold_on(&mut whole, end)?;
+        for stop in stops {
+            self.fold_on(&mut whole, stop)?;
+            checkpoints.compare(self, stop, &whole, findings);
+            if stop == halfway {
+                resumed = whole.clone();
+            }
+        }
         self.fold_on(&mut resumed, end)?;
         if whole != resumed {
             findings.push(self.fold_finding("projections that were resumed differ from a complete fold"));
