@@ -52,7 +52,7 @@ pub const SEALED_TABLE_ENTRIES_MAX: usize = 1 << 18;
 /// Size of the buffer that a sealed file is written through, in bytes.
 pub const SEALED_WRITE_BUFFER_BYTES: usize = 256 << 10;
 /// Largest state of one session in a checkpoint once decoded, in bytes; a larger one is folded at each resume.
-pub const CHECKPOINT_BYTES_MAX: u64 = 256 << 20;
+pub const CHECKPOINT_BYTES_MAX: usize = 256 << 20;
 /// Most sessions in one checkpoint file.
 pub const CHECKPOINT_SESSIONS_MAX: u32 = 1 << 22;
 /// Events behind a session's last checkpoint from which on a new one is worth its while.
@@ -67,7 +67,7 @@ pub const CHECKPOINT_IDLE_BYTES_MAX: usize = 8 << 20;
 pub const WARNINGS_LISTED_MAX: u64 = 100;
 
 const _: () = assert!(RECORD_BYTES_MAX < BATCH_BYTES_MAX);
-const _: () = assert!(CHECKPOINT_BYTES_MAX <= u32::MAX as u64);
+const _: () = assert!(CHECKPOINT_BYTES_MAX <= u32::MAX as usize);
 const _: () = assert!(CHECKPOINT_FILES_MAX < CHECKPOINT_FILES_READ_MAX);
 const _: () = assert!(FRAME_PAYLOAD_BYTES_MAX < u32::MAX as u64);
 const _: () =

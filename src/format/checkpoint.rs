@@ -185,7 +185,7 @@ impl CheckpointFrame {
         let mut at = CHECKPOINT_HEADER_BYTES as u64;
         for row in &rows {
             let sound = row.offset == at
-                && u64::from(row.decoded_bytes) <= CHECKPOINT_BYTES_MAX
+                && u64::from(row.decoded_bytes) <= CHECKPOINT_BYTES_MAX as u64
                 && row.next_seq.get() <= EVENTS_PER_SESSION_MAX;
             if !sound {
                 return Err(corrupt("its directory contradicts itself"));
@@ -212,7 +212,7 @@ impl SectionWriter {
     // Format: section 11.3.
     pub(crate) fn put(&mut self, code: u32, version: u32, bytes: &[u8]) -> Result<()> {
         let length = u32::try_from(bytes.len()).ok();
-        let all = (self.0.len() + SECTION_HEADER_BYTES) as u64 + bytes.len() as u64;
+        let all = self.0.len() + SECTION_HEADER_BYTES + bytes.len();
         let Some(length) = length.filter(|_| all <= CHECKPOINT_BYTES_MAX) else {
             return Err(Error::new(ErrorKind::Limit, "write checkpoint: the session's state is too large"));
         };

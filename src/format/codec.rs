@@ -9,9 +9,6 @@ use serde::de::DeserializeOwned;
 use crate::limits::CHECKPOINT_BYTES_MAX;
 use crate::{Error, ErrorKind, Result};
 
-/// Bytes that one value may claim while it is decoded.
-const CLAIM_BYTES_MAX: usize = CHECKPOINT_BYTES_MAX as usize;
-
 /// The bytes of `value`.
 ///
 /// # Errors
@@ -26,7 +23,7 @@ pub(crate) fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>> {
 /// The value that all of `bytes` stand for, if they do. Texts are checked against the bytes that are there before
 /// they are copied, and sequences grow as their members are met, so a wrong length allocates nothing.
 pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Option<T> {
-    let config = bincode::config::standard().with_limit::<CLAIM_BYTES_MAX>();
+    let config = bincode::config::standard().with_limit::<CHECKPOINT_BYTES_MAX>();
     let decoded: Result<(T, usize), _> = bincode::serde::borrow_decode_from_slice(bytes, config);
     decoded.ok().filter(|(_, consumed)| *consumed == bytes.len()).map(|(value, _)| value)
 }

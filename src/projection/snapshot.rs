@@ -85,27 +85,24 @@ pub(super) fn ascending(steps: Vec<i32>, next_seq: Seq) -> Option<Vec<u32>> {
 
 #[cfg(test)]
 pub(super) mod testing {
-    use std::cell::RefCell;
-
     use super::*;
+    use crate::format::codec;
 
-    /// Sections as the values they were, to be changed before they are restored.
-    #[derive(Default)]
-    pub(in crate::projection) struct Sections(pub(in crate::projection) RefCell<Vec<(SectionId, String)>>);
+    /// Sections in memory, to be changed before they are restored.
+    #[derive(Default, Clone)]
+    pub(in crate::projection) struct Sections(pub(in crate::projection) Vec<(SectionId, Vec<u8>)>);
 
     impl SectionSink for Sections {
         fn put<T: Serialize>(&mut self, id: SectionId, kept: &T) -> Result<()> {
-            let text = serde_json::to_string(kept).expect("plain values");
-            self.0.borrow_mut().push((id, text));
+            self.0.push((id, codec::encode(kept)?));
             Ok(())
         }
     }
 
     impl SectionSource for Sections {
         fn get<T: DeserializeOwned>(&self, id: SectionId) -> Option<T> {
-            let sections = self.0.borrow();
-            let (_, text) = sections.iter().find(|(known, _)| *known == id)?;
-            serde_json::from_str(text).ok()
+            let (_, bytes) = self.0.iter().find(|(known, _)| *known == id)?;
+            codec::decode(bytes)
         }
     }
 

@@ -56,6 +56,7 @@ struct Known {
     discarded: HashSet<(u64, SessionKey)>,
     /// States of sessions that nobody holds any more, for the next file.
     idle: HashMap<SessionKey, Arc<Snapshot>>,
+    idle_bytes: usize,
 }
 
 /// A session's state as a checkpoint keeps it.
@@ -99,11 +100,16 @@ impl Checkpoints {
         }
         let Ok(snapshot) = Snapshot::of(state, chain) else { return };
         let mut known = self.known.lock();
-        known.idle.remove(&key);
-        let held: usize = known.idle.values().map(|idle| idle.stored.len()).sum();
-        if held + snapshot.stored.len() <= CHECKPOINT_IDLE_BYTES_MAX {
+        known.forget_idle(key);
+        if known.idle_bytes + snapshot.stored.len() <= CHECKPOINT_IDLE_BYTES_MAX {
+            known.idle_bytes += snapshot.stored.len();
             known.idle.insert(key, Arc::new(snapshot));
         }
+    }
+
+    /// The state of a session that waits for the next file.
+    fn idle(&self, key: SessionKey) -> Option<Arc<Snapshot>> {
+        self.known.lock().idle.get(&key).cloned()
     }
 
     /// The checkpoints of a session at or below `end`, newest first.
@@ -151,8 +157,10 @@ impl Checkpoints {
     fn discard(&self, candidate: &Candidate) {
         let mut known = self.known.lock();
         match &candidate.source {
-            Source::Idle(_) => drop(known.idle.remove(&candidate.key)),
-            Source::File(file, row) => drop(known.discarded.insert((file.number(), row.key))),
+            Source::Idle(_) => known.forget_idle(candidate.key),
+            Source::File(file, row) => {
+                known.discarded.insert((file.number(), row.key));
+            }
         }
     }
 }
@@ -168,6 +176,12 @@ impl Known {
             chain: row.chain,
             source: Source::File(Arc::clone(file), row),
         })
+    }
+
+    fn forget_idle(&mut self, key: SessionKey) {
+        if let Some(gone) = self.idle.remove(&key) {
+            self.idle_bytes -= gone.stored.len();
+        }
     }
 
     fn forget_discarded(&mut self) {

@@ -24,7 +24,7 @@ use crate::{Error, ErrorKind, Result};
 
 /// A session of a store. Handles are cheap to clone and share one state; any number of threads may use them.
 ///
-/// The projections are in memory while a handle lives, and are folded again when one is needed later.
+/// The projections are in memory while a handle lives; later they are restored from the last checkpoint and folded on.
 #[derive(Clone)]
 pub struct Session {
     pub(super) store: Arc<Inner>,

@@ -280,7 +280,8 @@ impl Store {
         self.inner.writer()?.flush()
     }
 
-    /// Runs the upkeep that is due; the background thread does the same.
+    /// Runs the upkeep that is due: prepares space, seals what has ended, and writes checkpoints of what was sealed and of
+    /// sessions that nobody holds any more. A checkpoint that cannot be written is no error.
     ///
     /// # Errors
     ///
@@ -310,7 +311,7 @@ impl Store {
         self.inner.refresh()
     }
 
-    /// Writes and syncs what is queued and closes the log. Later calls on any handle that create, append, remove, register or
+    /// Writes and syncs what is queued, writes checkpoints of the sessions that were in use, and closes the log. Later calls on any handle that create, append, remove, register or
     /// maintain answer [`ErrorKind::Closed`]; what was stored can still be listed and read.
     ///
     /// # Errors

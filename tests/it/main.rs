@@ -1,5 +1,6 @@
 //! The integration tests: one binary, one module for each chapter of the engine's story.
 
+mod checkpoints;
 mod concurrent;
 mod containers;
 mod crash;

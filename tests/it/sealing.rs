@@ -9,12 +9,12 @@ use sessionlog::{AppendOptions, Draft, ErrorKind, Seq, Session, Store, VerifyOpt
 
 use crate::support::{lines, open, options};
 
-fn small<S: Storage + Clone + 'static>(storage: &S) -> Store {
+pub(crate) fn small<S: Storage + Clone + 'static>(storage: &S) -> Store {
     options().segment_bytes_max(64 << 10).open_storage(Arc::new(storage.clone())).unwrap()
 }
 
 /// Events of many kinds and sizes, a few segments of them.
-fn fill(session: &Session, turns: u64, salt: u64) {
+pub(crate) fn fill(session: &Session, turns: u64, salt: u64) {
     for turn in 1..=turns {
         let text = format!("turn {turn} of {salt} ").repeat(usize::try_from(turn % 7 * 40 + 1).unwrap());
         let user = format!(
@@ -42,14 +42,14 @@ fn fill(session: &Session, turns: u64, salt: u64) {
     }
 }
 
-fn create(store: &Store, id: &str) -> Session {
+pub(crate) fn create(store: &Store, id: &str) -> Session {
     // As a header reads once it was stored.
     let header = SessionHeader { delegation_depth: Some(0), ..SessionHeader::new(id, 1) };
     store.create_session(header).unwrap()
 }
 
 /// A digest of all that can be asked of a store; the text itself where it must be looked at.
-fn answers(store: &Store) -> u128 {
+pub(crate) fn answers(store: &Store) -> u128 {
     let mut digest = sessionlog::event::json::Digester::default();
     digest.bytes(answer_text(store).as_bytes());
     digest.finish()
@@ -69,7 +69,7 @@ fn answer_text(store: &Store) -> String {
     all
 }
 
-fn names(storage: &impl Storage) -> Vec<String> {
+pub(crate) fn names(storage: &impl Storage) -> Vec<String> {
     storage.list().unwrap()
 }
 
@@ -78,7 +78,7 @@ fn sealed_names(storage: &impl Storage) -> Vec<String> {
 }
 
 /// What verify says is wrong: file and offset.
-fn findings(store: &Store) -> Vec<String> {
+pub(crate) fn findings(store: &Store) -> Vec<String> {
     let options = VerifyOptions { deep: true, strict: false };
     let report = store.verify(options, &mut |_, _| ()).unwrap();
     report.findings.iter().map(|finding| format!("{finding:?}")).collect()
@@ -324,7 +324,7 @@ fn damage(storage: &MemoryStorage, name: &str, from_end: u64) {
     file.write_all_at(&[byte[0] ^ 1], offset).unwrap();
 }
 
-fn copy(from: &MemoryStorage, to: &MemoryStorage, names: &[String]) {
+pub(crate) fn copy(from: &MemoryStorage, to: &MemoryStorage, names: &[String]) {
     for name in names {
         let source = from.open(name, Access::Read).unwrap();
         let mut bytes = vec![0; usize::try_from(source.len().unwrap()).unwrap()];

@@ -30,13 +30,26 @@ pub(in crate::store) enum Occasion {
     Closing,
 }
 
+/// A checkpoint of each session, in a file.
+type Stored = BTreeMap<SessionKey, (Arc<CheckpointFile>, CheckpointRow)>;
+
 /// What the checkpoint files hold.
 struct Survey {
     numbers: Vec<u64>,
     /// The newest checkpoint of each session that there still is.
-    newest: BTreeMap<SessionKey, (Arc<CheckpointFile>, CheckpointRow)>,
+    newest: Stored,
     /// Bytes of all bodies.
     bytes: u64,
+}
+
+/// What goes into the next file.
+struct Plan<'s> {
+    /// Sessions in what was sealed, which are folded if need be.
+    sealed: &'s BTreeSet<SessionKey>,
+    /// Sessions that get a new checkpoint.
+    due: BTreeSet<SessionKey>,
+    /// Checkpoints that are taken over from the files before.
+    kept: Stored,
 }
 
 impl Store {
@@ -70,17 +83,15 @@ impl Store {
             return Ok(());
         }
         let number = survey.numbers.last().map_or(1, |last| last.saturating_add(1));
-        let superseded = if is_merge { &survey.numbers[..] } else { &[] };
-        let mut kept = survey.newest;
-        if !is_merge {
-            kept.clear();
-        }
-        let written = log.write_checkpoints(&checkpoints.files, number, superseded, &mut |writer| {
-            let keys: BTreeSet<SessionKey> = due.iter().chain(kept.keys()).copied().collect();
-            keys.into_iter().try_for_each(|key| self.write_checkpoint(key, &due, sealed, &kept, writer))
+        let superseded = if is_merge { survey.numbers } else { Vec::new() };
+        let kept = if is_merge { survey.newest } else { BTreeMap::new() };
+        let plan = Plan { sealed, due, kept };
+        let written = log.write_checkpoints(&checkpoints.files, number, &superseded, &mut |writer| {
+            let keys: BTreeSet<SessionKey> = plan.due.iter().chain(plan.kept.keys()).copied().collect();
+            keys.into_iter().try_for_each(|key| self.write_checkpoint(key, &plan, writer))
         });
         let file = written.inspect_err(|_| checkpoints.forget_listing())?;
-        checkpoints.take_written(file, superseded);
+        checkpoints.take_written(file, &superseded);
         Ok(())
     }
 
@@ -88,18 +99,16 @@ impl Store {
     fn write_checkpoint(
         &self,
         key: SessionKey,
-        due: &BTreeSet<SessionKey>,
-        sealed: &BTreeSet<SessionKey>,
-        kept: &BTreeMap<SessionKey, (Arc<CheckpointFile>, CheckpointRow)>,
+        plan: &Plan<'_>,
         writer: &mut CheckpointWriter,
     ) -> Result<()> {
-        if due.contains(&key)
-            && let Some(snapshot) = self.durable_snapshot(key, sealed)
+        if plan.due.contains(&key)
+            && let Some(snapshot) = self.durable_snapshot(key, plan.sealed)
         {
             let Snapshot { next_seq, chain, decoded_bytes, stored } = &*snapshot;
             return writer.push(key, *next_seq, *chain, *decoded_bytes, stored);
         }
-        if let Some((file, row)) = kept.get(&key)
+        if let Some((file, row)) = plan.kept.get(&key)
             && let Ok(stored) = file.read(row)
         {
             return writer.push(key, row.next_seq, row.chain, row.decoded_bytes, &stored);
@@ -126,12 +135,12 @@ impl Store {
         state.absorb();
         let is_sound = state.created && !state.removed && entry.is_named() && state.row.damaged.is_empty();
         if !is_sound {
-            checkpoints.known.lock().idle.remove(&key);
+            checkpoints.known.lock().forget_idle(key);
             return false;
         }
         let live = state.live.as_ref().map(|live| live.state.next_seq());
         let in_file = sealed.contains(&key).then(|| sealed_end(&state.row)).flatten();
-        let idle = checkpoints.known.lock().idle.get(&key).map(|idle| idle.next_seq);
+        let idle = checkpoints.idle(key).map(|idle| idle.next_seq);
         let reachable = [live, in_file.map(|run| run.0), idle].into_iter().flatten().max();
         reachable.is_some_and(|end| checkpoints.stored_lag(key, end) >= CHECKPOINT_LAG_EVENTS_MIN)
     }
@@ -149,7 +158,7 @@ impl Store {
         {
             return Snapshot::of(&live.state, row.summary.chain).ok().map(Arc::new);
         }
-        let idle = self.inner.checkpoints.known.lock().idle.get(&key).cloned();
+        let idle = self.inner.checkpoints.idle(key);
         let idle = idle.filter(|idle| idle.next_seq <= durable);
         let sealed_run = sealed.contains(&key).then(|| sealed_end(row)).flatten();
         drop(state);
@@ -177,9 +186,9 @@ impl Store {
             for row in file.rows() {
                 survey.bytes += u64::from(row.stored_bytes);
                 let is_right = !known.discarded.contains(&(file.number(), row.key));
-                let older =
+                let is_newest =
                     survey.newest.get(&row.key).is_none_or(|(_, other)| other.next_seq <= row.next_seq);
-                if is_right && older && catalog.by_key.contains_key(&row.key) {
+                if is_right && is_newest && catalog.by_key.contains_key(&row.key) {
                     survey.newest.insert(row.key, (Arc::clone(file), *row));
                 }
             }
@@ -204,15 +213,15 @@ fn sealed_end(row: &Row) -> Option<(Seq, Arc<SealedFile>, SessionRow)> {
 }
 
 impl Survey {
+    /// Whether the next file is to take the place of all others.
     fn calls_for_merge(&self, due: &BTreeSet<SessionKey>, occasion: Occasion) -> bool {
         let staying = self.newest.iter().filter(|(key, _)| !due.contains(key));
         let staying: u64 = staying.map(|(_, (_, row))| u64::from(row.stored_bytes)).sum();
-        let is_compaction = occasion == Occasion::Compaction;
+        // A file without a body is one that is not right.
+        let is_one = self.numbers.len() == 1 && self.bytes > 0 && staying == self.bytes && due.is_empty();
         self.numbers.len() >= CHECKPOINT_FILES_MAX
             || 2 * staying < self.bytes
-            || is_compaction
-                && !self.numbers.is_empty()
-                && (self.numbers.len() > 1 || staying < self.bytes || !due.is_empty())
+            || occasion == Occasion::Compaction && !self.numbers.is_empty() && !is_one
     }
 }
 
@@ -234,7 +243,7 @@ impl Checkpoints {
         if let Some(file) = file {
             for row in file.rows() {
                 if known.idle.get(&row.key).is_some_and(|idle| idle.next_seq <= row.next_seq) {
-                    known.idle.remove(&row.key);
+                    known.forget_idle(row.key);
                 }
             }
             known.numbers.push(file.number());
