@@ -114,6 +114,10 @@ impl Checkpoints {
 
     /// The checkpoints of a session at or below `end`, newest first.
     fn below(&self, key: SessionKey, end: Seq) -> Vec<Candidate> {
+        // A new session has none, and does without the directory.
+        if end == Seq::new(0) {
+            return Vec::new();
+        }
         let mut known = self.known.lock();
         self.list(&mut known);
         let idle = known.idle.get(&key).map(|idle| Candidate {
