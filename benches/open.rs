@@ -1,4 +1,5 @@
-//! Opening a store: one that was closed, a large one, one whose writer was killed; and listing the sessions of a large one.
+//! Opening a store: one that was closed, a large one, one whose writer was killed; listing the sessions of a large one; and
+//! resuming a long sealed session, against the same without its checkpoint.
 
 use std::hint::black_box;
 use std::path::Path;
@@ -23,6 +24,7 @@ fn main() {
     small(&mut bench, &scratch);
     large(&mut bench);
     killed(&mut bench, &scratch);
+    resume_sealed(&mut bench, scratch.path());
     bench.finish();
 }
 
@@ -71,6 +73,44 @@ fn killed(bench: &mut Bench, scratch: &Scratch) {
     bench.within("open/reading/killed", LIMIT, || (), opened);
     let opened = || Store::open(&again).expect("opened");
     bench.within("open/writing/killed", LIMIT, || large::copy(&image, &again), opened);
+}
+
+/// What an agent loop needs to go on: surface, header and next seq, from the closed store on.
+fn resume_sealed(bench: &mut Bench, scratch: &Path) {
+    let events = if is_trial() { 3_000 } else { 300_000 };
+    let (with, without) = (scratch.join("sealed"), scratch.join("sealed-alone"));
+    fill_one(&with, events);
+    fs::create_dir(&without).expect("a directory");
+    for entry in fs::read_dir(&with).expect("listed") {
+        let path = entry.expect("an entry").path();
+        if path.extension().is_none_or(|extension| extension != "state") {
+            fs::copy(&path, without.join(path.file_name().expect("a name"))).expect("copied");
+        }
+    }
+    let resume = |path: &Path| {
+        let session = Store::open_read_only(path).expect("opened").session("session-0").expect("a session");
+        let header = session.request_header().expect("restored");
+        black_box((session.surface().expect("restored"), header, session.next_seq().expect("there")));
+    };
+    bench.ratio(
+        &format!("open/resume/{events}"),
+        "without its checkpoint",
+        |n| timed(n, || resume(&with)),
+        // So much slower that one is enough.
+        |n| timed(1, || resume(&without)).mul_f64(n as f64),
+    );
+}
+
+/// A compacted store with one session.
+fn fill_one(path: &Path, events: usize) {
+    const BATCH: usize = 256;
+    let store = Store::open(path).expect("a new store");
+    let session = create(&store, "session-0");
+    let trace = Trace::new(Shape::CODING, SEED).take(events);
+    large::append(&session, &trace.collect::<Vec<_>>(), BATCH);
+    drop(session);
+    store.compact().expect("compacted");
+    store.close().expect("closed");
 }
 
 /// A store whose sessions were written in turns, 16 events a batch.

@@ -69,10 +69,24 @@ pub const FRAME_STARTS_TRIED_MAX: u32 = 64;
 pub const REPAIR_RECORDS_COMPARED_MAX: usize = 1 << 18;
 /// Most branches of a forked log that a repair tells apart.
 pub const REPAIR_BRANCHES_MAX: usize = 8;
+/// Largest state of one session in a checkpoint once decoded, in bytes; a larger one is folded at each resume.
+pub const CHECKPOINT_BYTES_MAX: usize = 256 << 20;
+/// Most sessions in one checkpoint file.
+pub const CHECKPOINT_SESSIONS_MAX: u32 = 1 << 22;
+/// Events behind a session's last checkpoint from which on a new one is worth its while.
+pub const CHECKPOINT_LAG_EVENTS_MIN: u64 = 64;
+/// Checkpoint files above which they are merged into one.
+pub const CHECKPOINT_FILES_MAX: usize = 8;
+/// Checkpoint files that are looked at, the newest ones; more are not of our making.
+pub const CHECKPOINT_FILES_READ_MAX: usize = 32;
+/// States of sessions that nobody holds any more which wait in memory for the next checkpoint file, in bytes as stored.
+pub const CHECKPOINT_IDLE_BYTES_MAX: usize = 8 << 20;
 /// Warnings of one kind, and records cut from a tail, that a report lists; the rest is counted.
 pub const WARNINGS_LISTED_MAX: u64 = 100;
 
 const _: () = assert!(RECORD_BYTES_MAX < BATCH_BYTES_MAX);
+const _: () = assert!(CHECKPOINT_BYTES_MAX <= u32::MAX as usize);
+const _: () = assert!(CHECKPOINT_FILES_MAX < CHECKPOINT_FILES_READ_MAX);
 const _: () = assert!(FRAME_PAYLOAD_BYTES_MAX < u32::MAX as u64);
 const _: () =
     assert!(SEGMENT_BYTES_MIN <= SEGMENT_BYTES_DEFAULT && SEGMENT_BYTES_DEFAULT <= SEGMENT_BYTES_MAX);

@@ -3,7 +3,9 @@
 //! The layout is stated once, in [`docs`]; each codec names the section it implements. Decoders take any
 //! bytes: they never panic and allocate nothing that depends on a number they read.
 
+pub(crate) mod checkpoint;
 mod checksum;
+pub(crate) mod codec;
 pub mod compress;
 mod control;
 mod file_header;

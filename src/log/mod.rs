@@ -6,6 +6,7 @@
 //! [`docs`].
 
 mod batch;
+mod checkpoints;
 mod commit;
 mod completion;
 mod cursor;
@@ -34,6 +35,7 @@ use std::time::Instant;
 use parking_lot::Mutex;
 
 pub use batch::{Batch, Durability, FrameDraft, FrameSlot, PatchBase};
+pub(crate) use checkpoints::{CheckpointFile, CheckpointFiles, CheckpointWriter};
 pub use completion::{Committed, Completion};
 pub use metrics::LogMetrics;
 pub use reader::{FrameReader, LogReader, Refreshed};

@@ -13,6 +13,7 @@ use parking_lot::RwLock;
 use super::patch::FrameFile;
 use super::scan::Scanner;
 use super::sealed::SealedFile;
+use crate::format::checkpoint::parse_checkpoint_name;
 use crate::format::sealed::{DecodedCache, SealedName};
 use crate::format::{FrameHeader, parse_segment_name, segment_file_name};
 use crate::ids::{Position, SegmentId, WriterEpoch};
@@ -124,7 +125,7 @@ impl Segments {
                 (if readable { &mut listing.sealed } else { &mut listing.unreadable }).push(sealed);
             } else if is_temporary(&name) {
                 listing.temporary.push(name);
-            } else if name != "LOCK" && name != "LOCK.pid" {
+            } else if name != "LOCK" && name != "LOCK.pid" && parse_checkpoint_name(&name).is_none() {
                 listing.foreign.push(name);
             }
         }
@@ -389,7 +390,11 @@ const LISTINGS_MAX: u32 = 8;
 
 /// Whether a file is what an unfinished step of ours leaves.
 fn is_temporary(name: &str) -> bool {
-    let published = |name| parse_segment_name(name).is_some() || SealedName::parse(name).is_some();
+    let published = |name| {
+        parse_segment_name(name).is_some()
+            || SealedName::parse(name).is_some()
+            || parse_checkpoint_name(name).is_some()
+    };
     name == SPARE_NAME || name.strip_suffix(TEMPORARY_SUFFIX).is_some_and(published)
 }
 

@@ -3,9 +3,11 @@
 //! Must never copy or re-spell a payload: what the model saw is what was stored.
 
 use super::Projection;
+use super::snapshot::{Checkpointed, SectionId, ascending, steps};
 use super::surface::{Surface, node_of};
 use crate::event::json::Value;
 use crate::event::{Admitted, Event};
+use crate::ids::Seq;
 
 /// The derived message of an event: the payload of a `user/message`, the `message` member of a `tool/result`
 /// and of an `assistant/message` with content. An assistant message without content (a host that only reports
@@ -42,6 +44,20 @@ impl Messages {
         if event.type_name == "assistant/message" && !parts.has_content() {
             self.silent.push(node_of(event.seq));
         }
+    }
+}
+
+impl Checkpointed for Messages {
+    const ID: SectionId = SectionId { code: 6, version: 1 };
+    /// The silent events.
+    type Kept = Vec<i32>;
+
+    fn keep(&self) -> Self::Kept {
+        steps(&self.silent)
+    }
+
+    fn restore(silent: Self::Kept, next_seq: Seq) -> Option<Self> {
+        ascending(silent, next_seq).map(|silent| Self { silent })
     }
 }
 

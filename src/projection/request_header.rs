@@ -5,7 +5,8 @@
 use std::sync::OnceLock;
 
 use super::Projection;
-use crate::event::json::Value;
+use super::snapshot::{Checkpointed, SectionId};
+use crate::event::json::{Value, scan};
 use crate::event::{Admitted, CanonicalHeader, HeaderReason};
 use crate::ids::Seq;
 
@@ -51,6 +52,23 @@ impl Projection for RequestHeader {
             self.data.push_str(&event.data);
             self.canonical = OnceLock::new();
         }
+    }
+}
+
+impl Checkpointed for RequestHeader {
+    const ID: SectionId = SectionId { code: 3, version: 1 };
+    /// The seq of the event and its data.
+    type Kept = Option<(u64, String)>;
+
+    fn keep(&self) -> Self::Kept {
+        self.seq.map(|seq| (seq.get(), self.data.clone()))
+    }
+
+    fn restore(kept: Self::Kept, next_seq: Seq) -> Option<Self> {
+        let Some((seq, data)) = kept else { return Some(Self::default()) };
+        // Values are walked without looking back: only what was scanned is one.
+        let sound = seq < next_seq.get() && scan(&data).is_ok();
+        sound.then(|| Self { seq: Some(Seq::new(seq)), data, canonical: OnceLock::new() })
     }
 }
 

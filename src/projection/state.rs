@@ -1,11 +1,13 @@
 //! All projections of one session together: what the gate asks, and what resuming a session needs.
 
 use super::messages::{MessageParts, Messages};
+use super::snapshot::{SectionId, SectionSink, SectionSource, get, put};
 use super::{Projection, RequestHeader, Surface, ToolPairing, Turns};
 use crate::error::Result;
 use crate::event::json::{Digest, JsonString};
 use crate::event::{Admitted, Candidate, Refusal, SessionState};
 use crate::ids::Seq;
+use crate::limits::EVENTS_PER_SESSION_MAX;
 
 /// A session folded up to [`next_seq`](SessionState::next_seq).
 #[derive(Debug, Clone, PartialEq)]
@@ -114,6 +116,46 @@ impl State {
         self.pairing.take(event, admitted.placement(), parts);
         self.turns.take(event, parts);
         self.messages.take(event, parts);
+    }
+}
+
+/// Where the session stands: next seq, time of the last event.
+const CURSOR: SectionId = SectionId { code: 1, version: 1 };
+
+impl State {
+    /// Writes down all that [`restore`](Self::restore) needs, but for the session's id.
+    ///
+    /// # Errors
+    ///
+    /// Those of the sink.
+    // Format: section 11.3.
+    pub(crate) fn snapshot(&self, sink: &mut impl SectionSink) -> Result<()> {
+        sink.put(CURSOR, &(self.next_seq.get(), self.last_time))?;
+        put(sink, &self.surface)?;
+        put(sink, &self.request_header)?;
+        put(sink, &self.pairing)?;
+        put(sink, &self.turns)?;
+        put(sink, &self.messages)
+    }
+
+    /// The state that was written down; `None` if a section is missing, of another version, malformed or senseless.
+    pub(crate) fn restore(session_id: &str, source: &impl SectionSource) -> Option<Self> {
+        let (next_seq, last_time): (u64, Option<i64>) = source.get(CURSOR)?;
+        if next_seq > EVENTS_PER_SESSION_MAX || last_time.is_some() != (next_seq > 0) {
+            return None;
+        }
+        let next_seq = Seq::new(next_seq);
+        let state = Self {
+            session_id: session_id.to_owned(),
+            next_seq,
+            last_time,
+            surface: get(source, next_seq)?,
+            request_header: get(source, next_seq)?,
+            pairing: get(source, next_seq)?,
+            turns: get(source, next_seq)?,
+            messages: get(source, next_seq)?,
+        };
+        state.pairing.is_along(&state.surface).then_some(state)
     }
 }
 

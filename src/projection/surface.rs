@@ -4,6 +4,7 @@
 //! payload, and keeps no history: whoever wants the replacements watches them go by.
 
 use super::Projection;
+use super::snapshot::{Checkpointed, SectionId, ascending, seqs, steps};
 use crate::event::json::Digest;
 use crate::event::{Admitted, Placement};
 use crate::ids::Seq;
@@ -114,6 +115,26 @@ impl Surface {
 impl Projection for Surface {
     fn apply(&mut self, event: &Admitted<'_>) {
         self.place(event.event().seq, event.placement(), event.rewrite_digest());
+    }
+}
+
+impl Checkpointed for Surface {
+    const ID: SectionId = SectionId { code: 2, version: 1 };
+    /// Replacements; nodes; seqs and digests of rewritable nodes.
+    type Kept = (u64, Vec<i32>, Vec<i32>, Vec<Digest>);
+
+    fn keep(&self) -> Self::Kept {
+        let RewriteDigests { seqs, digests } = &self.digests;
+        (self.replace_generation, steps(&self.nodes), steps(seqs), digests.clone())
+    }
+
+    fn restore((replace_generation, nodes, digest_seqs, digests): Self::Kept, next_seq: Seq) -> Option<Self> {
+        let nodes = seqs(nodes, next_seq)?;
+        let digests = RewriteDigests { seqs: ascending(digest_seqs, next_seq)?, digests };
+        let sound = nodes.len() as u64 <= next_seq.get()
+            && replace_generation <= next_seq.get()
+            && digests.seqs.len() == digests.digests.len();
+        sound.then_some(Self { nodes, replace_generation, digests })
     }
 }
 

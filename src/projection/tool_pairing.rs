@@ -5,6 +5,7 @@
 
 use super::Projection;
 use super::messages::MessageParts;
+use super::snapshot::{Checkpointed, SectionId};
 use super::surface::{Surface, splice_one};
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::{Admitted, Event, Placement};
@@ -64,6 +65,11 @@ impl ToolPairing {
         Ok(cuts[position_of(surface, node)?])
     }
 
+    /// Whether it can have been folded along with this surface.
+    pub(super) fn is_along(&self, surface: &Surface) -> bool {
+        self.deltas.len() == surface.nodes().len()
+    }
+
     pub(super) fn take(&mut self, event: &Event<'_>, placement: &Placement, parts: &MessageParts<'_>) {
         match placement {
             Placement::LogOnly => {}
@@ -95,6 +101,20 @@ impl ToolPairing {
 impl PartialEq for ToolPairing {
     fn eq(&self, other: &Self) -> bool {
         self.deltas == other.deltas
+    }
+}
+
+impl Checkpointed for ToolPairing {
+    const ID: SectionId = SectionId { code: 4, version: 1 };
+    /// The change of each node.
+    type Kept = Vec<i32>;
+
+    fn keep(&self) -> Self::Kept {
+        self.deltas.clone()
+    }
+
+    fn restore(deltas: Self::Kept, _: Seq) -> Option<Self> {
+        Some(Self { deltas, cuts: Cuts::default() })
     }
 }
 

@@ -8,12 +8,15 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use super::Projection;
 use super::messages::MessageParts;
+use super::snapshot::{Checkpointed, SectionId};
 use crate::event::json::{JsonString, Value, write_string};
 use crate::event::{Admitted, Candidate, Event, Provenance, Refusal, RefusalKind, SurfaceOp};
 use crate::ids::Seq;
-use crate::limits::BATCH_BYTES_MAX;
+use crate::limits::{BATCH_BYTES_MAX, EVENTS_PER_SESSION_MAX, RECORD_BYTES_MAX};
 
 const OUTCOME_UNKNOWN_TEXT: &str = "The session ended while this tool call was running, so its outcome is unknown: \
     it may have finished, partly finished or done nothing. Retry only with care: retry only if the operation is \
@@ -93,6 +96,72 @@ impl Projection for Turns {
     fn apply(&mut self, event: &Admitted<'_>) {
         self.take(event.event(), &MessageParts::of(event.event()));
     }
+}
+
+impl Checkpointed for Turns {
+    const ID: SectionId = SectionId { code: 5, version: 1 };
+    type Kept = KeptTurns;
+
+    fn keep(&self) -> Self::Kept {
+        let mut kept = KeptTurns {
+            turn: self.turn.clone(),
+            step: self.step.clone(),
+            registered: self.calls.registered,
+            unanswerable: self.calls.unanswerable.map(Seq::get),
+            ..KeptTurns::default()
+        };
+        // The calls of one message share the text of its step: so do they here.
+        let mut known: BTreeMap<*const u8, u32> = BTreeMap::new();
+        for (id, call) in self.calls.in_order() {
+            let step = call.step.as_ref().map(|step| {
+                *known.entry(Arc::as_ptr(step).cast()).or_insert_with(|| {
+                    kept.steps.push(step.to_string());
+                    // There are fewer messages than seqs.
+                    u32::try_from(kept.steps.len() - 1).unwrap_or(u32::MAX)
+                })
+            });
+            kept.calls.push((id.clone(), call.order, step, call.started.map(Seq::get)));
+        }
+        kept
+    }
+
+    fn restore(kept: Self::Kept, next_seq: Seq) -> Option<Self> {
+        let steps: Vec<Arc<str>> = kept.steps.into_iter().map(Arc::from).collect();
+        let is_past = |seq: Option<u64>| seq.is_none_or(|seq| seq < next_seq.get());
+        let mut by_id = BTreeMap::new();
+        for (id, order, step, started) in kept.calls {
+            // What goes between the quotes is judged by the gate.
+            let is_literal = id.len() >= 2 && id.starts_with('"') && id.ends_with('"');
+            if !is_literal || order >= kept.registered || !is_past(started) {
+                return None;
+            }
+            let step = match step {
+                Some(step) => Some(Arc::clone(steps.get(usize::try_from(step).ok()?)?)),
+                None => None,
+            };
+            by_id.insert(id, PendingCall { order, step, started: started.map(Seq::new) });
+        }
+        let unanswerable = kept.unanswerable.map(Seq::new);
+        let countable = kept.registered <= REGISTERED_MAX;
+        let calls = PendingCalls { by_id, registered: kept.registered, unanswerable };
+        (countable && is_past(kept.unanswerable)).then_some(Self { turn: kept.turn, step: kept.step, calls })
+    }
+}
+
+/// No log has so many tool calls: each takes a byte of a record.
+const REGISTERED_MAX: u64 = EVENTS_PER_SESSION_MAX.saturating_mul(RECORD_BYTES_MAX);
+
+/// What a checkpoint keeps of [`Turns`].
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(super) struct KeptTurns {
+    turn: Option<String>,
+    step: Option<String>,
+    registered: u64,
+    unanswerable: Option<u64>,
+    /// Texts of the steps of pending calls.
+    steps: Vec<String>,
+    /// Id, order, which of the steps, and the event that started it.
+    calls: Vec<(String, u64, Option<u32>, Option<u64>)>,
 }
 
 /// The calls without a result, keyed by id, with a counter for their order.

@@ -8,13 +8,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::{Mutex, RwLock};
 
 use super::catalog::Catalog;
+use super::checkpoints::Checkpoints;
 use super::options::{Clock, StoreOptions};
 use super::store::Store;
 use crate::event::Vocabulary;
 use crate::format::parse_segment_name;
 use crate::format::sealed::{SealedDecoder, SealedName};
 use crate::ids::Position;
-use crate::log::{FrameReader, Log, LogFile, LogOptions, LogReader, PatchBase, Refreshed};
+use crate::log::{CheckpointFiles, FrameReader, Log, LogFile, LogOptions, LogReader, PatchBase, Refreshed};
 use crate::storage::{self, Storage};
 use crate::{Error, ErrorKind, Result};
 
@@ -29,6 +30,7 @@ pub(super) struct Inner {
     view: RwLock<View>,
     /// [`Catalog::nameless_damage`] at the opening. While this process writes, nothing is added to it.
     pub(super) nameless_damage: u64,
+    pub(super) checkpoints: Checkpoints,
     is_closed: AtomicBool,
     clock: Clock,
     /// Decoders of sealed files that nobody uses now.
@@ -71,17 +73,26 @@ impl Store {
         };
         let log = Log::open(Arc::clone(&storage), log_options, &mut catalog)?;
         let view = View { frames: log.frames(), synced_through: log.synced_through() };
-        Ok(Self::assemble(storage, Access::Write(log), view, catalog, options.clock))
+        let checkpoints = CheckpointFiles::new(Arc::clone(&storage), log.store_id());
+        Ok(Self::assemble(storage, Access::Write(log), view, catalog, checkpoints, options.clock))
     }
 
     pub(super) fn open_for_reading(storage: Arc<dyn Storage>, options: StoreOptions) -> Result<Self> {
         let (reader, catalog) = LogReader::open_fresh(&storage)?;
         let view = View::of(&reader);
+        let checkpoints = CheckpointFiles::new(Arc::clone(&storage), reader.store_id());
         let access = Access::Read(Box::new(Mutex::new(Follower { reader, is_void: false })));
-        Ok(Self::assemble(storage, access, view, catalog, options.clock))
+        Ok(Self::assemble(storage, access, view, catalog, checkpoints, options.clock))
     }
 
-    fn assemble(storage: Arc<dyn Storage>, log: Access, view: View, catalog: Catalog, clock: Clock) -> Self {
+    fn assemble(
+        storage: Arc<dyn Storage>,
+        log: Access,
+        view: View,
+        catalog: Catalog,
+        checkpoints: CheckpointFiles,
+        clock: Clock,
+    ) -> Self {
         let vocabulary = RwLock::new(Arc::new(catalog.vocabulary.clone()));
         let inner = Inner {
             storage,
@@ -90,6 +101,7 @@ impl Store {
             catalog: Mutex::new(catalog),
             vocabulary,
             view: RwLock::new(view),
+            checkpoints: Checkpoints::new(checkpoints),
             is_closed: AtomicBool::new(false),
             clock,
             decoders: Mutex::default(),
@@ -148,6 +160,7 @@ impl Inner {
             catalog.replace(afresh);
         }
         follower.is_void = false;
+        self.checkpoints.forget_listing();
         *self.vocabulary.write() = Arc::new(catalog.vocabulary.clone());
         // Only now: who still holds old places has the old reader, and new places that it does not know are looked up again.
         *self.view.write() = View::of(&follower.reader);

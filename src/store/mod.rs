@@ -6,6 +6,7 @@
 mod append;
 mod cancel;
 mod catalog;
+mod checkpoints;
 mod envelopes;
 mod headers;
 mod ingest;

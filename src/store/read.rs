@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use super::headers::reason_text;
 use super::records::read_event;
-use super::runs::{Events, Reading};
+use super::runs::{Each, Events, Reading};
 use super::session::{EntryState, Live, Session};
 use crate::event::{
     Admitted, Candidate, CanonicalHeader, Event, Origin, Provenance, SessionState, Vocabulary, admit,
@@ -144,7 +144,7 @@ impl Session {
         if end >= self.next_seq()? {
             return self.with_state(Clone::clone);
         }
-        let mut then = State::new(self.id());
+        let mut then = self.state_before(end);
         self.fold_on(&mut then, end)?;
         Ok(then)
     }
@@ -210,12 +210,22 @@ impl Session {
 
     /// Brings the projections up to the last queued event.
     pub(super) fn fold(&self, state: &mut EntryState) -> Result<()> {
-        let mut live = state.live.take().unwrap_or_else(|| Live { state: State::new(self.id()) });
-        if live.state.next_seq() < state.next_seq() {
-            state.settle()?;
-            let end = Seq::new(state.row.next_seq);
-            self.fold_to(state, &mut live, end)?;
+        if state.live.as_ref().is_some_and(|live| live.state.next_seq() >= state.next_seq()) {
+            return Ok(());
         }
+        state.settle()?;
+        let end = Seq::new(state.row.next_seq);
+        let live = match state.live.take() {
+            Some(mut live) => {
+                self.fold_to(state, &mut live, end)?;
+                live
+            }
+            None => {
+                let chain = state.row.summary.chain;
+                let read = |range, each: &mut Each<'_>| self.read_locked(state, range, each);
+                Live { state: self.resumed(end, chain, &read)? }
+            }
+        };
         state.live = Some(live);
         Ok(())
     }
@@ -230,7 +240,12 @@ impl Session {
     }
 
     /// Brings a stored event through the gate. What breaks a rule there was damaged; what is of a newer release was not.
-    fn load<'e>(&self, state: &State, event: Event<'e>, vocabulary: &Vocabulary) -> Result<Admitted<'e>> {
+    pub(super) fn load<'e>(
+        &self,
+        state: &State,
+        event: Event<'e>,
+        vocabulary: &Vocabulary,
+    ) -> Result<Admitted<'e>> {
         admit(state, stored_candidate(event), Origin::Load, vocabulary).map_err(|refusal| {
             let (rule, kind, seq) = (refusal.rule, refusal.kind, refusal.seq);
             let error_kind = match Error::from(refusal.clone()).kind() {

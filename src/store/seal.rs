@@ -1,11 +1,12 @@
 //! Sealing and compaction as the store sees them: which events are still needed, and what each session's row becomes.
 
 use std::borrow::Cow;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use super::catalog::{Catalog, Place};
+use super::checkpoints::Occasion;
 use super::records::{VERSIONED_TYPE, event_of};
 use super::session::{Entry, Session};
 use super::store::Store;
@@ -30,10 +31,13 @@ pub struct Compacted {
 }
 
 impl Store {
-    /// Seals the raw segments that have ended.
-    pub(super) fn seal_ended(&self) -> Result<()> {
-        while self.seal(SealScope::Ended)? {}
-        Ok(())
+    /// Seals the raw segments that have ended; the sessions that had events in them.
+    pub(super) fn seal_ended(&self) -> Result<BTreeSet<SessionKey>> {
+        let mut sealed = BTreeSet::new();
+        while let Some(file) = self.seal(SealScope::Ended)? {
+            sealed.extend(sessions_of(&file));
+        }
+        Ok(sealed)
     }
 
     /// Rewrites everything that was written until now into one sealed file, without what removed sessions left behind. Others
@@ -48,6 +52,9 @@ impl Store {
         if self.needs_compaction()? {
             self.seal(SealScope::Everything)?;
         }
+        let sealed = self.inner.catalog.lock().sealed.clone();
+        let sealed = sealed.iter().flat_map(|file| sessions_of(file)).collect();
+        self.write_checkpoints(Occasion::Compaction, &sealed);
         Ok(Compacted {
             bytes_before,
             bytes_after: self.inner.stored_bytes()?,
@@ -65,10 +72,10 @@ impl Store {
         Ok(dead || catalog.sealed.len() > 1 || !raw_only_is_fresh || !newest_is_empty)
     }
 
-    fn seal(&self, scope: SealScope) -> Result<bool> {
+    fn seal(&self, scope: SealScope) -> Result<Option<Arc<SealedFile>>> {
         let mut host = Host::new(self);
         let mut shown = Shown(self);
-        Ok(self.inner.writer()?.seal(scope, &mut host, &mut shown)?.is_some())
+        self.inner.writer()?.seal(scope, &mut host, &mut shown)
     }
 
     /// A summary of a session's events below `seq`, for the row of the file that goes on from there.
@@ -91,6 +98,10 @@ impl Store {
             known => known,
         }
     }
+}
+
+fn sessions_of(file: &SealedFile) -> impl Iterator<Item = SessionKey> {
+    file.sessions().filter_map(|row| Some(row.ok()?.key))
 }
 
 /// Shows new files to the catalog of a store that goes on working.

@@ -16,7 +16,7 @@ use super::inner::Inner;
 use super::records::EncodedRun;
 use super::store::Store;
 use super::summary::Summary;
-use crate::event::SessionHeader;
+use crate::event::{SessionHeader, SessionState};
 use crate::ids::{Position, SegmentId, Seq, SessionKey};
 use crate::log::{Committed, Completion};
 use crate::projection::State;
@@ -24,7 +24,7 @@ use crate::{Error, ErrorKind, Result};
 
 /// A session of a store. Handles are cheap to clone and share one state; any number of threads may use them.
 ///
-/// The projections are in memory while a handle lives, and are folded again when one is needed later.
+/// The projections are in memory while a handle lives; later they are restored from the last checkpoint and folded on.
 #[derive(Clone)]
 pub struct Session {
     pub(super) store: Arc<Inner>,
@@ -185,8 +185,8 @@ impl Entry {
     }
 }
 
-/// Lives as long as any handle of a session. Its end frees the projections, and the id of a session that
-/// was never written.
+/// Lives as long as any handle of a session. Its end frees the projections, whose state is then kept for the next
+/// checkpoint, and the id of a session that was never written.
 #[derive(Debug)]
 pub(super) struct Lease {
     store: Weak<Inner>,
@@ -199,11 +199,14 @@ impl Drop for Lease {
         if state.lease.strong_count() > 0 {
             return;
         }
-        state.live = None;
-        let unwritten = !state.created;
+        let live = state.live.take().filter(|live| live.state.next_seq() == state.next_seq());
+        let (unwritten, removed, chain) = (!state.created, state.removed, state.summary().chain);
         drop(state);
-        if unwritten && let Some(store) = self.store.upgrade() {
+        let Some(store) = self.store.upgrade() else { return };
+        if unwritten {
             store.catalog.lock().forget_unwritten(&self.entry);
+        } else if let Some(live) = live.filter(|_| !removed) {
+            store.take_idle(&self.entry, &live.state, chain);
         }
     }
 }

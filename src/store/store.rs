@@ -1,6 +1,7 @@
 //! The store: one directory, one log, all sessions.
 
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
@@ -8,6 +9,7 @@ use std::sync::Arc;
 use super::append::{AppendOptions, Appended, Draft};
 use super::cancel::Cancel;
 use super::catalog::Shared;
+use super::checkpoints::Occasion;
 use super::inner::Inner;
 use super::options::StoreOptions;
 use super::session::{Entry, EntryState, Identity, Revision, Session};
@@ -281,14 +283,17 @@ impl Store {
         self.inner.writer()?.flush()
     }
 
-    /// Runs the upkeep that is due; the background thread does the same.
+    /// Runs the upkeep that is due: prepares space, seals what has ended, and writes checkpoints of what was sealed and of
+    /// sessions that nobody holds any more. A checkpoint that cannot be written is no error.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::Io`], [`ErrorKind::Closed`].
     pub fn maintain(&self) -> Result<()> {
         self.inner.writer()?.maintain()?;
-        self.seal_ended()
+        let sealed = self.seal_ended()?;
+        self.write_checkpoints(Occasion::Upkeep, &sealed);
+        Ok(())
     }
 
     /// Counters of the commit queue.
@@ -309,13 +314,14 @@ impl Store {
         self.inner.refresh()
     }
 
-    /// Writes and syncs what is queued and closes the log. Later calls on any handle that create, append, remove, register or
+    /// Writes and syncs what is queued, writes checkpoints of the sessions that were in use, and closes the log. Later calls on any handle that create, append, remove, register or
     /// maintain answer [`ErrorKind::Closed`]; what was stored can still be listed and read.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::Io`] if that fails; what was acknowledged stays safe.
     pub fn close(self) -> Result<()> {
+        self.write_checkpoints(Occasion::Closing, &BTreeSet::new());
         self.inner.close()
     }
 

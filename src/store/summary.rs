@@ -61,7 +61,9 @@ fn title(data: Value<'_>) -> Option<Arc<str>> {
     title.string().map(|t| Arc::from(&*t.to_lossy()))
 }
 
-fn chained(chain: u32, event: &Event<'_>) -> u32 {
+/// The chain with one more event.
+// Format: section 8.3.
+pub(super) fn chained(chain: u32, event: &Event<'_>) -> u32 {
     let mut link = [0; 20];
     link[..4].copy_from_slice(&chain.to_le_bytes());
     link[4..12].copy_from_slice(&event.time.to_le_bytes());

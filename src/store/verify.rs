@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::catalog::{Catalog, Fault};
+use super::checkpoints::SessionAudit;
 use super::options::StoreOptions;
 use super::session::{Entry, Session};
 use super::store::Store;
@@ -83,8 +84,9 @@ impl Store {
             self.flush()?;
         }
         let before = self.list()?;
-        let fresh = StoreOptions::new().open_storage_read_only(Arc::clone(&self.inner.storage))?;
         let mut report = VerifyReport::default();
+        let checkpoints = self.inner.checkpoints.audit(&mut report.findings);
+        let fresh = StoreOptions::new().open_storage_read_only(Arc::clone(&self.inner.storage))?;
         self.check_files(&fresh, &mut report)?;
         let sessions = fresh.list()?;
         for (done, info) in sessions.iter().enumerate() {
@@ -92,7 +94,7 @@ impl Store {
             report.sessions += 1;
             report.events += info.events;
             let session = fresh.session(&info.header.id)?;
-            session.verify(options, &mut report)?;
+            session.verify(options, checkpoints.of(session.entry.key), &mut report)?;
             if options.deep {
                 self.check_live(&session, &mut report.findings)?;
             }
@@ -247,8 +249,13 @@ impl Store {
 }
 
 impl Session {
-    fn verify(&self, options: VerifyOptions, report: &mut VerifyReport) -> Result<()> {
-        match self.replay(options, report) {
+    fn verify(
+        &self,
+        options: VerifyOptions,
+        checkpoints: SessionAudit,
+        report: &mut VerifyReport,
+    ) -> Result<()> {
+        match self.replay(options, checkpoints, report) {
             Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported) => {
                 report.findings.push(self.finding(&error));
                 Ok(())
@@ -257,14 +264,35 @@ impl Session {
         }
     }
 
-    /// Reads the session through the gate, which finds what is odd; a deep look folds it on from a copy made halfway too, and
-    /// compares.
-    fn replay(&self, options: VerifyOptions, report: &mut VerifyReport) -> Result<()> {
+    /// Reads the session through the gate, which finds what is odd, and holds its checkpoints against the events. A deep look
+    /// compares each checkpoint with the fold up to it, and folds the session on from a copy made halfway too.
+    fn replay(
+        &self,
+        options: VerifyOptions,
+        mut checkpoints: SessionAudit,
+        report: &mut VerifyReport,
+    ) -> Result<()> {
         let end = self.next_seq()?;
+        let halfway = Seq::new(end.get() / 2);
+        let mut stops = checkpoints.seqs();
+        stops.retain(|stop| *stop <= end);
+        stops.extend([halfway, end]);
+        stops.sort_unstable();
         let (mut whole, mut anomalies) = (State::new(self.id()), Anomalies::default());
-        self.each_admitted(&mut whole, Seq::new(end.get() / 2), &mut |event| anomalies.apply(event))?;
-        let resumed = options.deep.then(|| whole.clone());
-        self.each_admitted(&mut whole, end, &mut |event| anomalies.apply(event))?;
+        let mut resumed = None;
+        for stop in stops {
+            self.each_admitted(&mut whole, stop, &mut |event| {
+                anomalies.apply(event);
+                checkpoints.take(event.event());
+            })?;
+            if options.deep {
+                checkpoints.compare(self, stop, &whole, &mut report.findings);
+                if stop == halfway {
+                    resumed = Some(whole.clone());
+                }
+            }
+        }
+        report.findings.extend(checkpoints.finish(self, end));
         let header = self.header();
         let has_parent = header.parent_session.is_some();
         report.warn(self.id(), &anomalies.finish(header.seed_length, has_parent, end.get()));

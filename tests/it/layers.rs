@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 const COMMON: [&str; 4] = ["error", "ids", "limits", "event::RefusalKind"];
 
 /// What is confined, to which place, and the places beside it that architecture.md gives a reason for.
-const CONFINED: [(&str, &[&str]); 7] = [
+const CONFINED: [(&str, &[&str]); 8] = [
+    ("bincode", &["format/codec.rs"]),
     ("crc32fast", &["format/checksum.rs"]),
     ("memmap2", &["storage/mmap.rs"]),
     ("zstd", &["format/compress.rs"]),

@@ -1,6 +1,7 @@
 //! The integration tests: one binary, one module for each chapter of the engine's story.
 
 mod backup;
+mod checkpoints;
 mod concurrent;
 mod containers;
 mod crash;

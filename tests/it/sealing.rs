@@ -49,7 +49,7 @@ pub(crate) fn create(store: &Store, id: &str) -> Session {
 }
 
 /// A digest of all that can be asked of a store; the text itself where it must be looked at.
-fn answers(store: &Store) -> u128 {
+pub(crate) fn answers(store: &Store) -> u128 {
     let mut digest = sessionlog::event::json::Digester::default();
     digest.bytes(answer_text(store).as_bytes());
     digest.finish()
@@ -69,7 +69,7 @@ fn answer_text(store: &Store) -> String {
     all
 }
 
-fn names(storage: &impl Storage) -> Vec<String> {
+pub(crate) fn names(storage: &impl Storage) -> Vec<String> {
     storage.list().unwrap()
 }
 
@@ -324,7 +324,7 @@ fn damage(storage: &MemoryStorage, name: &str, from_end: u64) {
     file.write_all_at(&[byte[0] ^ 1], offset).unwrap();
 }
 
-fn copy(from: &MemoryStorage, to: &MemoryStorage, names: &[String]) {
+pub(crate) fn copy(from: &MemoryStorage, to: &MemoryStorage, names: &[String]) {
     for name in names {
         let source = from.open(name, Access::Read).unwrap();
         let mut bytes = vec![0; usize::try_from(source.len().unwrap()).unwrap()];

@@ -1,0 +1,342 @@
+//! Checkpoints of sessions: where their states are kept, and resuming from them.
+//!
+//! A checkpoint says: folding the events of this session below this seq, over which the chain is this, gives this state.
+//! It is believed when its chain, carried on over the events behind it, gives the chain that the log says (section 8.3); else
+//! the session is folded from its beginning. So deleting, damaging or confusing checkpoints changes no answer
+//! (invariant 7), and nothing here is an error for a reader.
+//!
+//! The lock of the known checkpoints is taken last; files are read under it only while they are listed.
+
+mod verify;
+mod write;
+
+use std::cmp::Reverse;
+use std::collections::{HashMap, HashSet};
+use std::ops::Range;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::catalog::Place;
+use super::inner::{Access, Inner};
+use super::runs::Each;
+use super::session::{Entry, Session};
+use super::summary::{Summary, chained};
+use crate::event::SessionState;
+use crate::format::checkpoint::{CheckpointRow, SectionReader, SectionWriter};
+use crate::format::codec;
+use crate::ids::{Seq, SessionKey};
+use crate::limits::{CHECKPOINT_FILES_READ_MAX, CHECKPOINT_IDLE_BYTES_MAX, CHECKPOINT_LAG_EVENTS_MIN};
+use crate::log::{CheckpointFile, CheckpointFiles};
+use crate::projection::{Projection, SectionId, SectionSink, SectionSource, State};
+use crate::{ErrorKind, Result};
+
+pub(super) use verify::SessionAudit;
+pub(super) use write::Occasion;
+
+/// The checkpoints of a store.
+pub(super) struct Checkpoints {
+    files: CheckpointFiles,
+    known: Mutex<Known>,
+    /// Held while a file is written.
+    writing: Mutex<()>,
+}
+
+#[derive(Default)]
+struct Known {
+    /// The directory was listed, and nobody changed it since.
+    is_listed: bool,
+    /// All files, those included that are not right.
+    numbers: Vec<u64>,
+    /// The files that are right, by ascending number.
+    files: Vec<Arc<CheckpointFile>>,
+    /// Checkpoints that turned out to be wrong.
+    discarded: HashSet<(u64, SessionKey)>,
+    /// States of sessions that nobody holds any more, for the next file.
+    idle: HashMap<SessionKey, Arc<Snapshot>>,
+    idle_bytes: usize,
+}
+
+/// A session's state as a checkpoint keeps it.
+pub(super) struct Snapshot {
+    next_seq: Seq,
+    chain: u32,
+    decoded_bytes: u32,
+    stored: Vec<u8>,
+}
+
+/// A checkpoint that has not been read yet.
+struct Candidate {
+    key: SessionKey,
+    next_seq: Seq,
+    chain: u32,
+    source: Source,
+}
+
+enum Source {
+    Idle(Arc<Snapshot>),
+    File(Arc<CheckpointFile>, CheckpointRow),
+}
+
+/// Reads a range of a session's events.
+pub(super) type Read<'r> = dyn Fn(Range<Seq>, &mut Each<'_>) -> Result<()> + 'r;
+
+impl Checkpoints {
+    pub(super) fn new(files: CheckpointFiles) -> Self {
+        Self { files, known: Mutex::default(), writing: Mutex::default() }
+    }
+
+    /// Others may have changed the directory.
+    pub(super) fn forget_listing(&self) {
+        self.known.lock().is_listed = false;
+    }
+
+    /// Keeps the state of a session until the next file is written, if it is worth its while and there is room.
+    fn remember(&self, key: SessionKey, state: &State, chain: u32) {
+        if lag(self.below(key, state.next_seq()).first(), state.next_seq()) < CHECKPOINT_LAG_EVENTS_MIN {
+            return;
+        }
+        let Ok(snapshot) = Snapshot::of(state, chain) else { return };
+        let mut known = self.known.lock();
+        known.forget_idle(key);
+        if known.idle_bytes + snapshot.stored.len() <= CHECKPOINT_IDLE_BYTES_MAX {
+            known.idle_bytes += snapshot.stored.len();
+            known.idle.insert(key, Arc::new(snapshot));
+        }
+    }
+
+    /// The state of a session that waits for the next file.
+    fn idle(&self, key: SessionKey) -> Option<Arc<Snapshot>> {
+        self.known.lock().idle.get(&key).cloned()
+    }
+
+    /// The checkpoints of a session at or below `end`, newest first.
+    fn below(&self, key: SessionKey, end: Seq) -> Vec<Candidate> {
+        // A new session has none, and does without the directory.
+        if end == Seq::new(0) {
+            return Vec::new();
+        }
+        let mut known = self.known.lock();
+        self.list(&mut known);
+        let idle = known.idle.get(&key).map(|idle| Candidate {
+            key,
+            next_seq: idle.next_seq,
+            chain: idle.chain,
+            source: Source::Idle(Arc::clone(idle)),
+        });
+        let mut found: Vec<_> = idle.into_iter().chain(known.stored(key)).collect();
+        found.retain(|candidate| candidate.next_seq <= end);
+        found.sort_by_key(|candidate| Reverse(candidate.next_seq));
+        found
+    }
+
+    /// Brings what is known of the directory up to date. What cannot be read is left out; a file that vanishes was
+    /// merged into another one, which the next listing shows.
+    fn list(&self, known: &mut Known) {
+        const LISTINGS_MAX: u32 = 4;
+        for _ in 0..LISTINGS_MAX {
+            if std::mem::replace(&mut known.is_listed, true) {
+                return;
+            }
+            let Ok(numbers) = self.files.numbers() else { return };
+            known.numbers = numbers;
+            known.files.retain(|file| known.numbers.contains(&file.number()));
+            for number in known.numbers.iter().rev().take(CHECKPOINT_FILES_READ_MAX) {
+                if known.files.iter().any(|file| file.number() == *number) {
+                    continue;
+                }
+                match self.files.open(*number) {
+                    Ok(file) => known.files.push(Arc::new(file)),
+                    Err(error) => known.is_listed &= error.kind() != ErrorKind::NotFound,
+                }
+            }
+            known.files.sort_unstable_by_key(|file| file.number());
+            known.forget_discarded();
+        }
+    }
+
+    /// Takes a checkpoint that is wrong out of use.
+    fn discard(&self, candidate: &Candidate) {
+        let mut known = self.known.lock();
+        match &candidate.source {
+            Source::Idle(_) => known.forget_idle(candidate.key),
+            Source::File(file, row) => {
+                known.discarded.insert((file.number(), row.key));
+            }
+        }
+    }
+}
+
+impl Known {
+    /// The checkpoints of a session in files.
+    fn stored(&self, key: SessionKey) -> impl Iterator<Item = Candidate> {
+        let rows = self.files.iter().filter_map(move |file| Some((file, *file.find(key)?)));
+        let sound = rows.filter(|(file, row)| !self.discarded.contains(&(file.number(), row.key)));
+        sound.map(|(file, row)| Candidate {
+            key: row.key,
+            next_seq: row.next_seq,
+            chain: row.chain,
+            source: Source::File(Arc::clone(file), row),
+        })
+    }
+
+    fn forget_idle(&mut self, key: SessionKey) {
+        if let Some(gone) = self.idle.remove(&key) {
+            self.idle_bytes -= gone.stored.len();
+        }
+    }
+
+    fn forget_discarded(&mut self) {
+        let files = &self.files;
+        self.discarded.retain(|(number, _)| files.iter().any(|file| file.number() == *number));
+    }
+}
+
+impl Snapshot {
+    /// Writes down a state; `chain` is the session's there.
+    fn of(state: &State, chain: u32) -> Result<Self> {
+        let mut sections = Written::default();
+        state.snapshot(&mut sections)?;
+        let (stored, decoded_bytes) = sections.0.finish()?;
+        Ok(Self { next_seq: state.next_seq(), chain, decoded_bytes, stored })
+    }
+
+    /// The state again, of the session `id`; `None` if it is not one of this release, or wrong.
+    fn restore(&self, id: &str) -> Option<State> {
+        let sections = Kept(SectionReader::new(&self.stored, self.decoded_bytes)?);
+        State::restore(id, &sections).filter(|state| state.next_seq() == self.next_seq)
+    }
+}
+
+impl Candidate {
+    fn load(&self) -> Result<Arc<Snapshot>> {
+        match &self.source {
+            Source::Idle(snapshot) => Ok(Arc::clone(snapshot)),
+            Source::File(file, row) => Ok(Arc::new(Snapshot {
+                next_seq: row.next_seq,
+                chain: row.chain,
+                decoded_bytes: row.decoded_bytes,
+                stored: file.read(row)?,
+            })),
+        }
+    }
+}
+
+/// Sections on their way to a file.
+#[derive(Default)]
+struct Written(SectionWriter);
+
+impl SectionSink for Written {
+    fn put<T: Serialize>(&mut self, id: SectionId, kept: &T) -> Result<()> {
+        self.0.put(id.code, id.version, &codec::encode(kept)?)
+    }
+}
+
+/// Sections that were read.
+struct Kept(SectionReader);
+
+impl SectionSource for Kept {
+    fn get<T: DeserializeOwned>(&self, id: SectionId) -> Option<T> {
+        codec::decode(self.0.get(id.code, id.version)?)
+    }
+}
+
+impl Inner {
+    /// Takes note of the state of a session whose last handle is gone.
+    pub(super) fn take_idle(&self, entry: &Entry, state: &State, chain: u32) {
+        if matches!(self.log, Access::Write(_)) && self.writer().is_ok() {
+            self.checkpoints.remember(entry.key, state, chain);
+        }
+    }
+}
+
+impl Session {
+    /// The projections of the events below `end`, where the session's chain is `chain`: on from the newest checkpoint,
+    /// or from the beginning.
+    ///
+    /// # Errors
+    ///
+    /// Those of reading and of the gate.
+    pub(super) fn resumed(&self, end: Seq, chain: u32, read: &Read<'_>) -> Result<State> {
+        if let Some((candidate, state)) = self.restored(end, &|_| true) {
+            match self.carried_on(state, candidate.chain, end, read) {
+                Ok((state, found)) if found == chain => return Ok(state),
+                // What is damaged is told as it would be without the checkpoint.
+                Err(error) if !matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported) => {
+                    return Err(error);
+                }
+                _ => self.store.checkpoints.discard(&candidate),
+            }
+        }
+        Ok(self.carried_on(State::new(self.id()), 0, end, read)?.0)
+    }
+
+    /// The projections of the events below some seq at or below `end`, as far as that is known to be right without reading on.
+    pub(super) fn state_before(&self, end: Seq) -> State {
+        let is_right = |candidate: &Candidate| self.chain_at(candidate.next_seq) == Some(candidate.chain);
+        let restored = self.restored(end, &is_right);
+        restored.map_or_else(|| State::new(self.id()), |(_, state)| state)
+    }
+
+    /// The newest checkpoint at or below `end` that `choose` likes and that can be read. Those of the sessions that it was
+    /// forked from count up to where their events are shared.
+    fn restored(&self, end: Seq, choose: &dyn Fn(&Candidate) -> bool) -> Option<(Candidate, State)> {
+        let checkpoints = &self.store.checkpoints;
+        let mut candidates = checkpoints.below(self.entry.key, end);
+        let (mut end, mut shared) = (end, self.entry.shared());
+        while let Some(link) = shared {
+            end = end.min(link.end);
+            candidates.extend(checkpoints.below(link.owner.key, end));
+            shared = link.owner.shared();
+        }
+        candidates.sort_by_key(|candidate| Reverse(candidate.next_seq));
+        candidates.into_iter().filter(|candidate| choose(candidate)).find_map(|candidate| {
+            let restored = candidate.load().ok().and_then(|snapshot| snapshot.restore(self.id()));
+            if restored.is_none() {
+                checkpoints.discard(&candidate);
+            }
+            restored.map(|state| (candidate, state))
+        })
+    }
+
+    /// Takes the events up to `end` into a state, and into the chain over those before.
+    fn carried_on(
+        &self,
+        mut state: State,
+        mut chain: u32,
+        end: Seq,
+        read: &Read<'_>,
+    ) -> Result<(State, u32)> {
+        let vocabulary = self.store.vocabulary();
+        read(state.next_seq()..end, &mut |event| {
+            chain = chained(chain, &event);
+            state.apply(&self.load(&state, event, &vocabulary)?);
+            Ok(())
+        })?;
+        Ok((state, chain))
+    }
+
+    /// The chain over the events below `seq`, where that is known without reading them.
+    fn chain_at(&self, seq: Seq) -> Option<u32> {
+        if let Some(shared) = self.entry.shared().filter(|shared| shared.end == seq) {
+            return Some(shared.base.chain);
+        }
+        let state = self.lock().ok()?;
+        if Seq::new(state.row.next_seq) == seq {
+            return Some(state.row.summary.chain);
+        }
+        let runs = &state.row.runs;
+        let run = runs.get(runs.partition_point(|run| run.end() < seq)).filter(|run| run.end() == seq)?;
+        match &run.at {
+            Place::Sealed(file, row) => Some(Summary::decode(&file.summary(row).ok()?).ok()?.chain),
+            Place::Frame(_) => None,
+        }
+    }
+}
+
+/// How many events lie behind a checkpoint.
+fn lag(newest: Option<&Candidate>, end: Seq) -> u64 {
+    end.get().saturating_sub(newest.map_or(0, |newest| newest.next_seq.get()))
+}

@@ -1,0 +1,254 @@
+//! Writing checkpoints: which sessions are due, and merging files.
+//!
+//! Only durable events are checkpointed. A failure is no error: without the checkpoint the session is folded from an
+//! earlier one. Nothing but one session's state is held in memory at a time, and what waits from idle ones.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::super::catalog::{Place, Row};
+use super::super::session::{Entry, Session};
+use super::super::store::Store;
+use super::super::summary::Summary;
+use super::{Checkpoints, Snapshot, lag};
+use crate::Result;
+use crate::event::SessionState;
+use crate::format::checkpoint::CheckpointRow;
+use crate::format::sealed::SessionRow;
+use crate::ids::{Seq, SessionKey};
+use crate::limits::{CHECKPOINT_FILES_MAX, CHECKPOINT_LAG_EVENTS_MIN};
+use crate::log::{CheckpointFile, CheckpointWriter, SealedFile};
+
+/// When checkpoints are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::store) enum Occasion {
+    /// Segments were sealed, or might have been.
+    Upkeep,
+    /// Everything was rewritten: so are the checkpoints.
+    Compaction,
+    /// The store is closed: sessions that somebody still holds go to sleep too.
+    Closing,
+}
+
+/// A checkpoint of each session, in a file.
+type Stored = BTreeMap<SessionKey, (Arc<CheckpointFile>, CheckpointRow)>;
+
+/// What the checkpoint files hold.
+struct Survey {
+    numbers: Vec<u64>,
+    /// The newest checkpoint of each session that there still is.
+    newest: Stored,
+    /// Bytes of all bodies.
+    bytes: u64,
+}
+
+/// What goes into the next file.
+struct Plan<'s> {
+    /// Sessions in what was sealed, which are folded if need be.
+    sealed: &'s BTreeSet<SessionKey>,
+    /// Sessions that get a new checkpoint.
+    due: BTreeSet<SessionKey>,
+    /// Checkpoints that are taken over from the files before.
+    kept: Stored,
+}
+
+impl Store {
+    /// Writes the checkpoints that are due: of the sessions in `sealed`, and of those that nobody holds any more.
+    pub(in crate::store) fn write_checkpoints(&self, occasion: Occasion, sealed: &BTreeSet<SessionKey>) {
+        // Whoever throws the store's cancel token wants his reads to end, not the upkeep to be half done.
+        let store = Self { inner: Arc::clone(&self.inner), cancel: None };
+        // Without them resuming takes longer, and that is all.
+        let _ = store.try_write_checkpoints(occasion, sealed);
+    }
+
+    fn try_write_checkpoints(&self, occasion: Occasion, sealed: &BTreeSet<SessionKey>) -> Result<()> {
+        let log = self.inner.writer()?;
+        let checkpoints = &self.inner.checkpoints;
+        let _writing = checkpoints.writing.lock();
+        let mut due = sealed.clone();
+        due.extend(checkpoints.known.lock().idle.keys());
+        if occasion == Occasion::Closing {
+            due.extend(self.live_sessions());
+        }
+        due.retain(|key| self.is_due(*key, sealed));
+        if due.is_empty() && occasion != Occasion::Compaction {
+            return Ok(());
+        }
+        if occasion == Occasion::Closing {
+            self.flush()?;
+        }
+        let survey = self.survey_checkpoints();
+        let is_merge = survey.calls_for_merge(&due, occasion);
+        if due.is_empty() && !is_merge {
+            return Ok(());
+        }
+        let number = survey.numbers.last().map_or(1, |last| last.saturating_add(1));
+        let superseded = if is_merge { survey.numbers } else { Vec::new() };
+        let kept = if is_merge { survey.newest } else { BTreeMap::new() };
+        let plan = Plan { sealed, due, kept };
+        let written = log.write_checkpoints(&checkpoints.files, number, &superseded, &mut |writer| {
+            let keys: BTreeSet<SessionKey> = plan.due.iter().chain(plan.kept.keys()).copied().collect();
+            keys.into_iter().try_for_each(|key| self.write_checkpoint(key, &plan, writer))
+        });
+        let file = written.inspect_err(|_| checkpoints.forget_listing())?;
+        checkpoints.take_written(file, &superseded);
+        Ok(())
+    }
+
+    /// Writes the checkpoint of a session: a new one if it is due and can be had, else the one that there is.
+    fn write_checkpoint(
+        &self,
+        key: SessionKey,
+        plan: &Plan<'_>,
+        writer: &mut CheckpointWriter,
+    ) -> Result<()> {
+        if plan.due.contains(&key)
+            && let Some(snapshot) = self.durable_snapshot(key, plan.sealed)
+        {
+            let Snapshot { next_seq, chain, decoded_bytes, stored } = &*snapshot;
+            return writer.push(key, *next_seq, *chain, *decoded_bytes, stored);
+        }
+        if let Some((file, row)) = plan.kept.get(&key)
+            && let Ok(stored) = file.read(row)
+        {
+            return writer.push(key, row.next_seq, row.chain, row.decoded_bytes, &stored);
+        }
+        Ok(())
+    }
+
+    fn entry(&self, key: SessionKey) -> Option<Arc<Entry>> {
+        self.inner.catalog.lock().by_key.get(&key).cloned()
+    }
+
+    /// The sessions whose projections are in memory.
+    fn live_sessions(&self) -> Vec<SessionKey> {
+        let catalog = self.inner.catalog.lock();
+        let live = catalog.by_key.values().filter(|entry| entry.state.lock().live.is_some());
+        live.map(|entry| entry.key).collect()
+    }
+
+    /// Whether a new checkpoint of a session is worth its while.
+    fn is_due(&self, key: SessionKey, sealed: &BTreeSet<SessionKey>) -> bool {
+        let checkpoints = &self.inner.checkpoints;
+        let Some(entry) = self.entry(key) else { return false };
+        let mut state = entry.state.lock();
+        state.absorb();
+        let is_sound = state.created && !state.removed && entry.is_named() && state.row.damaged.is_empty();
+        if !is_sound {
+            checkpoints.known.lock().forget_idle(key);
+            return false;
+        }
+        let live = state.live.as_ref().map(|live| live.state.next_seq());
+        let in_file = sealed.contains(&key).then(|| sealed_end(&state.row)).flatten();
+        let idle = checkpoints.idle(key).map(|idle| idle.next_seq);
+        let reachable = [live, in_file.map(|run| run.0), idle].into_iter().flatten().max();
+        reachable.is_some_and(|end| checkpoints.stored_lag(key, end) >= CHECKPOINT_LAG_EVENTS_MIN)
+    }
+
+    /// The newest state of a session that is durable and can be had; folded only up to the end of its last sealed run.
+    fn durable_snapshot(&self, key: SessionKey, sealed: &BTreeSet<SessionKey>) -> Option<Arc<Snapshot>> {
+        let entry = self.entry(key)?;
+        let mut state = entry.state.lock();
+        state.absorb();
+        let row = &state.row;
+        let durable = row.durable_seq(self.inner.synced_through());
+        if let Some(live) = &state.live
+            && live.state.next_seq() == Seq::new(row.next_seq)
+            && live.state.next_seq() == durable
+        {
+            return Snapshot::of(&live.state, row.summary.chain).ok().map(Arc::new);
+        }
+        let idle = self.inner.checkpoints.idle(key);
+        let idle = idle.filter(|idle| idle.next_seq <= durable);
+        let sealed_run = sealed.contains(&key).then(|| sealed_end(row)).flatten();
+        drop(state);
+        match (idle, sealed_run) {
+            (Some(idle), Some((end, ..))) if idle.next_seq >= end => Some(idle),
+            (idle, None) => idle,
+            (_, Some((end, file, row))) => {
+                let chain = Summary::decode(&file.summary(&row).ok()?).ok()?.chain;
+                let session = Session::new(self, entry);
+                let read = |range, each: &mut super::Each<'_>| session.scan(range, each);
+                let folded = session.resumed(end, chain, &read).ok()?;
+                Snapshot::of(&folded, chain).ok().map(Arc::new)
+            }
+        }
+    }
+
+    /// What the files hold of the sessions that there are.
+    fn survey_checkpoints(&self) -> Survey {
+        let checkpoints = &self.inner.checkpoints;
+        let catalog = self.inner.catalog.lock();
+        let mut known = checkpoints.known.lock();
+        checkpoints.list(&mut known);
+        let mut survey = Survey { numbers: known.numbers.clone(), newest: BTreeMap::new(), bytes: 0 };
+        for file in &known.files {
+            for row in file.rows() {
+                survey.bytes += u64::from(row.stored_bytes);
+                let is_right = !known.discarded.contains(&(file.number(), row.key));
+                let is_newest =
+                    survey.newest.get(&row.key).is_none_or(|(_, other)| other.next_seq <= row.next_seq);
+                if is_right && is_newest && catalog.by_key.contains_key(&row.key) {
+                    survey.newest.insert(row.key, (Arc::clone(file), *row));
+                }
+            }
+        }
+        drop(known);
+        survey.newest.retain(|key, (_, row)| {
+            catalog.by_key.get(key).is_some_and(|entry| {
+                let state = entry.state.lock();
+                !state.removed && row.next_seq.get() <= state.row.next_seq
+            })
+        });
+        survey
+    }
+}
+
+/// Where the sealed part of a session ends, and the file that says what is summed up there.
+fn sealed_end(row: &Row) -> Option<(Seq, Arc<SealedFile>, SessionRow)> {
+    row.runs.iter().rev().find_map(|run| match &run.at {
+        Place::Sealed(file, row) => Some((run.end(), Arc::clone(file), *row)),
+        Place::Frame(_) => None,
+    })
+}
+
+impl Survey {
+    /// Whether the next file is to take the place of all others.
+    fn calls_for_merge(&self, due: &BTreeSet<SessionKey>, occasion: Occasion) -> bool {
+        let staying = self.newest.iter().filter(|(key, _)| !due.contains(key));
+        let staying: u64 = staying.map(|(_, (_, row))| u64::from(row.stored_bytes)).sum();
+        // A file without a body is one that is not right.
+        let is_one = self.numbers.len() == 1 && self.bytes > 0 && staying == self.bytes && due.is_empty();
+        self.numbers.len() >= CHECKPOINT_FILES_MAX
+            || 2 * staying < self.bytes
+            || occasion == Occasion::Compaction && !self.numbers.is_empty() && !is_one
+    }
+}
+
+impl Checkpoints {
+    /// How far the newest checkpoint in a file is behind `end`.
+    fn stored_lag(&self, key: SessionKey, end: Seq) -> u64 {
+        let mut known = self.known.lock();
+        self.list(&mut known);
+        let newest =
+            known.stored(key).filter(|stored| stored.next_seq <= end).max_by_key(|stored| stored.next_seq);
+        lag(newest.as_ref(), end)
+    }
+
+    /// Takes in that a file was written, and that others were deleted.
+    fn take_written(&self, file: Option<CheckpointFile>, superseded: &[u64]) {
+        let mut known = self.known.lock();
+        known.numbers.retain(|number| !superseded.contains(number));
+        known.files.retain(|file| !superseded.contains(&file.number()));
+        if let Some(file) = file {
+            for row in file.rows() {
+                if known.idle.get(&row.key).is_some_and(|idle| idle.next_seq <= row.next_seq) {
+                    known.forget_idle(row.key);
+                }
+            }
+            known.numbers.push(file.number());
+            known.files.push(Arc::new(file));
+        }
+        known.forget_discarded();
+    }
+}
