@@ -42,8 +42,8 @@ pub struct FrameSlot {
     pub(super) plain: u64,
     /// Its offset if those frames that have a patch are written as patches.
     pub(super) patched: u64,
-    /// The frame has a patch.
-    pub(super) has_patch: bool,
+    /// Bytes of its payload as a patch; 0 if it has none.
+    pub(super) patch_bytes: u32,
 }
 
 /// A committed frame with a plain payload, since which later versions of it may say what changed.
@@ -140,7 +140,7 @@ impl Batch {
             self.bytes.truncate(at);
         }
         let patched = at as u64 - self.patches_save;
-        added.map(|()| FrameSlot { plain: at as u64, patched, has_patch: false })
+        added.map(|()| FrameSlot { plain: at as u64, patched, patch_bytes: 0 })
     }
 
     /// Adds an events frame that is a version of something whose earlier version, of the same subject, is `base` or one in
@@ -159,9 +159,10 @@ impl Batch {
         let Some((at, header)) = self.last else { return Ok(slot) };
         match self.patch_of(at, header, base) {
             Some(patch) => {
+                let patch_bytes = patch.header.payload_bytes;
                 self.patches_save += (patch.plain.len() - patch.bytes.len()) as u64;
                 self.patches.push(patch);
-                Ok(FrameSlot { has_patch: true, ..slot })
+                Ok(FrameSlot { patch_bytes, ..slot })
             }
             None => {
                 self.own_base = Some((slot, header));
