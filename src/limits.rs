@@ -37,8 +37,9 @@ pub const SEGMENT_FILES_OPEN_MAX: usize = 128;
 pub const ZSTD_WINDOW_LOG_MAX: u32 = 27;
 /// Events of one append after which its run is continued in another frame, in bytes as stored.
 pub const FRAME_RUN_BYTES: usize = 256 << 10;
-/// Shortest data of a versioned event (a request header) that is written as what changed since an earlier one, in bytes.
-pub const PATCHED_DATA_BYTES_MIN: usize = 1 << 10;
+/// Shortest data of a versioned event (a request header) that is written as what changed since an earlier one, in bytes:
+/// compressing a shorter one costs more time than writing it.
+pub const PATCHED_DATA_BYTES_MIN: usize = 4 << 10;
 /// Frames that a scan remembers because patches refer to them.
 pub const PATCH_BASES_MAX: usize = 64;
 /// Their bytes together; one of any size may come on top.

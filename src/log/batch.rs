@@ -42,8 +42,8 @@ pub struct FrameSlot {
     pub(super) plain: u64,
     /// Its offset if those frames that have a patch are written as patches.
     pub(super) patched: u64,
-    /// The frame has a patch.
-    pub(super) has_patch: bool,
+    /// Bytes of its payload as a patch; 0 if it has none.
+    pub(super) patch_bytes: u32,
 }
 
 /// A committed frame with a plain payload, since which later versions of it may say what changed.
@@ -149,7 +149,7 @@ impl Batch {
             .ok_or_else(|| Error::new(ErrorKind::Invalid, "encode batch: no frame was begun"))?;
         self.finish_frame(at, draft).inspect_err(|_| self.bytes.truncate(at))?;
         let plain = at as u64;
-        Ok(FrameSlot { plain, patched: plain - self.patches_save, has_patch: false })
+        Ok(FrameSlot { plain, patched: plain - self.patches_save, patch_bytes: 0 })
     }
 
     /// Ends an events frame that is a version of something whose earlier version, of the same subject, is `base` or one in
@@ -163,9 +163,10 @@ impl Batch {
         let Some((at, header)) = self.last else { return Ok(slot) };
         match self.patch_of(at, header, base) {
             Some(patch) => {
+                let patch_bytes = patch.header.payload_bytes;
                 self.patches_save += (patch.plain.len() - patch.bytes.len()) as u64;
                 self.patches.push(patch);
-                Ok(FrameSlot { has_patch: true, ..slot })
+                Ok(FrameSlot { patch_bytes, ..slot })
             }
             None => {
                 self.own_base = Some((slot, header));

@@ -32,10 +32,11 @@ impl Committed {
         Position { segment: self.at.segment, offset: self.at.offset + offset }
     }
 
-    /// Whether a frame was written as it is, so that it can be a [base](super::PatchBase).
+    /// Bytes of a frame's payload if it was written as a patch; 0 if it is plain, so that it can be a
+    /// [base](super::PatchBase).
     #[must_use]
-    pub const fn is_plain(&self, slot: &FrameSlot) -> bool {
-        !(self.patched && slot.has_patch)
+    pub const fn patch_bytes(&self, slot: &FrameSlot) -> u32 {
+        if self.patched { slot.patch_bytes } else { 0 }
     }
 }
 

@@ -51,7 +51,7 @@ struct Opened {
 
 /// What has a segment.
 enum Next {
-    Raw(Opened),
+    Raw(Box<Opened>),
     Sealed(Arc<SealedFile>),
     Lost(Lost),
     /// Nothing: it was not begun.
@@ -75,7 +75,7 @@ impl Cursor {
         let mut chain = Chain::default();
         let current = loop {
             match next_file(&segments, next)? {
-                Next::Raw(current) => break current,
+                Next::Raw(current) => break *current,
                 Next::Sealed(file) if file.name().first < next => return Err(rewritten(&segments)),
                 Next::Sealed(file) => {
                     chain.join_sealed(&file)?;
@@ -138,7 +138,7 @@ impl Cursor {
                     if self.finish_current(end, visitor)? == Walked::TooFar {
                         return Ok(Walked::TooFar);
                     }
-                    self.current = next;
+                    self.current = *next;
                     self.next = self.next.next();
                     self.finished = false;
                     self.enter(visitor)?;
@@ -277,7 +277,7 @@ fn next_file(segments: &Segments, next: SegmentId) -> Result<Next> {
         return Ok(Next::Sealed(file));
     }
     if let Some(opened) = open_segment(segments, next)? {
-        return Ok(Next::Raw(opened));
+        return Ok(Next::Raw(Box::new(opened)));
     }
     if let Some(file) = segments.sealed_over(next)? {
         return Ok(Next::Sealed(file));

@@ -4,10 +4,10 @@
 //! leaves no session behind. Memory holds at most one batch.
 
 use super::records::Encoder;
-use super::session::{EntryState, Pending, Session};
+use super::session::{EntryState, Pending, Session, WrittenBase};
 use super::store::Store;
 use crate::event::{Admitted, SessionHeader};
-use crate::ids::{Position, Seq};
+use crate::ids::Seq;
 use crate::log::{Batch, Durability};
 use crate::{Error, ErrorKind, Result};
 
@@ -118,8 +118,8 @@ impl Ingest {
     }
 
     /// Writes the next headers as patches of this one, which is written by now.
-    fn use_base(&mut self, at: Option<Position>) {
-        self.encoder.set_base(self.session.store.patch_base(at));
+    fn use_base(&mut self, base: Option<WrittenBase>) {
+        self.encoder.set_base(self.session.store.patch_base(base));
     }
 
     /// Writes the create frame behind the events that it reveals, twice: no later batch may come to repeat it.

@@ -10,6 +10,7 @@ use parking_lot::{Mutex, RwLock};
 use super::catalog::Catalog;
 use super::checkpoints::Checkpoints;
 use super::options::{Clock, StoreOptions};
+use super::session::WrittenBase;
 use super::store::Store;
 use crate::event::Vocabulary;
 use crate::format::parse_segment_name;
@@ -168,12 +169,12 @@ impl Inner {
     }
 
     /// What a batch that is about to be queued may hold patches of; read again, so that no session holds it in memory.
-    pub(super) fn patch_base(&self, at: Option<Position>) -> Option<PatchBase> {
+    pub(super) fn patch_base(&self, base: Option<WrittenBase>) -> Option<PatchBase> {
         // Behind another segment it would be of no use.
-        let at = at.filter(|at| at.segment == self.synced_through().segment)?;
+        let base = base.filter(|base| base.at.segment == self.synced_through().segment)?;
         // What cannot be read is none.
-        let frame = self.frames().read(at).ok()?;
-        Some(PatchBase { at, payload: frame.payload })
+        let payload = self.frames().read(base.at).ok()?.payload;
+        (base.patches_bytes <= payload.len() as u64).then_some(PatchBase { at: base.at, payload })
     }
 
     /// How far the log is known to be durable.

@@ -222,8 +222,8 @@ pub(super) struct EntryState {
     create_frames: CreateFrames,
     /// The projections, queued batches included. Absent until needed.
     pub(super) live: Option<Live>,
-    /// The last written frame that later request headers can be patches of. It counts in its own segment only.
-    pub(super) patch_base: Option<Position>,
+    /// What later request headers can be patches of. It counts in its own segment only.
+    pub(super) patch_base: Option<WrittenBase>,
     /// The session exists: its create frame is written, queued, or known to be lost.
     pub(super) created: bool,
     pub(super) removed: bool,
@@ -247,6 +247,15 @@ pub(super) struct Pending {
     pub(super) summary: Summary,
     /// It begins with the session's create frame.
     pub(super) names: bool,
+}
+
+/// The last request header that is written plain.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct WrittenBase {
+    pub(super) at: Position,
+    /// What the patches of it take. They grow as the header moves away from it; once they cost as much as a new base, one
+    /// is due.
+    pub(super) patches_bytes: u64,
 }
 
 /// How often, and where last, a session's create frame stands in raw segments.
@@ -339,14 +348,21 @@ impl EntryState {
         self.row.damage_seen = damage_seen;
     }
 
+    fn take_version(&mut self, at: Position, patch_bytes: u32) {
+        match &mut self.patch_base {
+            Some(base) if patch_bytes > 0 => base.patches_bytes += u64::from(patch_bytes),
+            base => *base = (patch_bytes == 0).then_some(WrittenBase { at, patches_bytes: 0 }),
+        }
+    }
+
     fn take_written(&mut self, pending: Pending, committed: Committed) {
         if pending.names {
             self.create_frames.segment = self.create_frames.segment.max(Some(committed.at.segment));
         }
         for run in pending.runs {
             let at = committed.position_of(&run.slot);
-            if run.is_version && committed.is_plain(&run.slot) {
-                self.patch_base = Some(at);
+            if run.is_version {
+                self.take_version(at, committed.patch_bytes(&run.slot));
             }
             self.row.take_run(Run { first: run.first, count: run.count, at: Place::Frame(at) });
         }

@@ -418,7 +418,7 @@ fn user(seq: usize, text: &str, marks: &str) -> Arc<str> {
 /// A request header that is large and, in one session, nearly the same each time.
 fn header(id: &str, seq: usize, edit: &str) -> Arc<str> {
     let mut random = Random::new(id.bytes().fold(0, |seed, byte| seed << 5 ^ u64::from(byte)));
-    let system: String = (0..200).map(|_| format!("{:016x} ", random.next())).collect();
+    let system: String = (0..300).map(|_| format!("{:016x} ", random.next())).collect();
     let config = r#"{"provider":"p","model":"m"}"#;
     let data = format!(r#"{{"header":{{"config":{config},"system":"{edit} {system}"}},"reason":"change"}}"#);
     event("request/header", seq, &data, "")

@@ -18,8 +18,16 @@ const HEADER_BYTES: usize = 60_000;
 
 /// A header of a session; one number is one text.
 fn header(session: u64, number: usize) -> Draft<'static> {
-    let mut random = Random::new(session);
-    let system: String = (0..HEADER_BYTES / 17).map(|_| format!("{:016x} ", random.next())).collect();
+    edited_header(session, number, 0)
+}
+
+/// The same with so many words of its own at its end.
+fn edited_header(session: u64, number: usize, edited: usize) -> Draft<'static> {
+    const WORDS: usize = HEADER_BYTES / 17;
+    let (mut random, mut other) = (Random::new(session), Random::new(!session - number as u64));
+    let kept = (0..WORDS - edited).map(|_| random.next());
+    let words = kept.chain((0..edited).map(|_| other.next()));
+    let system: String = words.map(|word| format!("{word:016x} ")).collect();
     let data = format!(
         r#"{{"header":{{"config":{{"provider":"p","model":"m"}},"system":"{number} {system}"}},"reason":"change"}}"#
     );
@@ -91,6 +99,19 @@ fn a_changed_header_takes_some_bytes_and_reads_as_it_was_everywhere() {
     let written = reads(&store);
     drop((a, b, store));
     assert_eq!(reads(&open(Arc::new(storage))), written);
+}
+
+#[test]
+fn a_header_that_has_moved_away_from_its_base_becomes_one_before_its_patches_cost_more() {
+    let store = memory_store();
+    let session = create(&store, "session");
+    // Each differs from every other in about 3 KB.
+    (0..60).for_each(|number| append(&session, &[edited_header(0, number, 300)]));
+    let stored: Vec<_> =
+        session.headers().unwrap().iter().map(|header| header.stored_bytes.unwrap()).collect();
+    let plain = stored.iter().filter(|bytes| **bytes > 50_000).count();
+    assert!((2..=6).contains(&plain), "{plain} of {stored:?}");
+    assert!(stored.iter().sum::<u64>() < 9 * HEADER_BYTES as u64, "{stored:?}");
 }
 
 #[test]

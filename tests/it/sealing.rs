@@ -22,7 +22,7 @@ pub(crate) fn fill(session: &Session, turns: u64, salt: u64) {
         );
         let header = format!(
             r#"{{"header":{{"config":{{"provider":"p","model":"m"}},"system":"{} {}"}},"reason":"{}"}}"#,
-            "You are careful. ".repeat(200),
+            "You are careful. ".repeat(300),
             turn / 3,
             if turn == 1 { "initial" } else { "change" }
         );

@@ -52,7 +52,7 @@ fn three_versions(log: &Log) -> [Position; 3] {
         let slot = push_version(&mut batch, tag, base.as_ref());
         let committed = log.enqueue(batch, Synced).wait().unwrap();
         let at = committed.position_of(&slot);
-        assert_eq!(committed.is_plain(&slot), tag == 0);
+        assert_eq!(committed.patch_bytes(&slot) == 0, tag == 0);
         if tag == 0 {
             base = Some(base_at(log, at));
         }
@@ -124,7 +124,7 @@ fn frames_around_a_patch_are_where_the_batch_says() {
     slots.push(batch.push(draft(10), &payload(10)).unwrap());
     let committed = log.enqueue(batch, Synced).wait().unwrap();
     check(committed, &slots, 6);
-    let plain: Vec<_> = slots.iter().map(|slot| committed.is_plain(slot)).collect();
+    let plain: Vec<_> = slots.iter().map(|slot| committed.patch_bytes(slot) == 0).collect();
     assert_eq!(plain, [true, true, false, false, true]);
     let seen = scan(&storage);
     assert_eq!((seen.tags(), seen.damages.len()), ((0..11).collect(), 0));
@@ -140,7 +140,7 @@ fn in_another_segment_than_its_base_a_version_is_plain() {
     log.committer.rotate().unwrap();
     let committed = log.enqueue(batch, Synced).wait().unwrap();
     assert_eq!(committed.at.segment, SegmentId::new(2));
-    assert!(slots.iter().all(|slot| committed.is_plain(slot)));
+    assert!(slots.iter().all(|slot| committed.patch_bytes(slot) == 0));
     assert_eq!(log.read(committed.position_of(&slots[1])).unwrap().payload, version(4));
     let seen = scan(&storage);
     assert_eq!((seen.tags(), seen.damages.len()), ((0..6).collect(), 0));
@@ -157,7 +157,7 @@ fn no_segment_grows_beyond_its_limit_whichever_form_is_written() {
         let slot = push_version(&mut batch, count, base.as_ref());
         batch.push(draft(count + 1), &vec![7; usize::try_from(count * 97 % 4_000).unwrap()]).unwrap();
         let committed = log.enqueue(batch, Synced).wait().unwrap();
-        if committed.is_plain(&slot) {
+        if committed.patch_bytes(&slot) == 0 {
             base = Some(base_at(&log, committed.position_of(&slot)));
         }
         count += 2;
