@@ -40,6 +40,8 @@ pub mod import;
 pub mod limits;
 pub mod log;
 pub mod projection;
+#[cfg(feature = "sqlite")]
+mod sqlite;
 pub mod storage;
 mod store;
 

@@ -7,6 +7,10 @@ mod jsonl;
 mod pack;
 mod publish;
 mod session;
+#[cfg(feature = "sqlite")]
+mod sqlite;
 
 pub use jsonl::{JsonlFormat, JsonlWriter};
 pub use session::{export_session, export_session_to, write_session};
+#[cfg(feature = "sqlite")]
+pub use sqlite::SqliteWriter;

@@ -75,6 +75,15 @@ pub(super) fn publish_file(
     let mut writer = JsonlWriter::new(BufWriter::new(file), format, packed, header)?;
     write(&mut writer)?;
     let file = writer.finish()?.into_inner().map_err(|e| failed(path, e.into_error()))?;
+    publish(temporary, file, path)
+}
+
+/// Syncs a whole file and gives it its name, which must be free.
+///
+/// # Errors
+///
+/// As [`publish_file`].
+pub(super) fn publish(temporary: Temporary, file: File, path: &Path) -> Result<()> {
     file.sync_all().map_err(|e| failed(path, e))?;
     // Some systems rename and remove only what nobody has open.
     drop(file);
@@ -100,11 +109,18 @@ fn name(whole: &Path, path: &Path, link: impl Fn(&Path, &Path) -> io::Result<()>
 }
 
 /// A file of our own beside the target, removed when dropped.
-struct Temporary(PathBuf);
+#[derive(Debug)]
+pub(super) struct Temporary(PathBuf);
 
 impl Temporary {
+    /// Where it is.
+    #[cfg(feature = "sqlite")]
+    pub(super) fn path(&self) -> &Path {
+        &self.0
+    }
+
     /// Names are `<target>.<12 hex digits>.tmp`, where the digits only need to be free.
-    fn create(target: &Path) -> Result<(Self, File)> {
+    pub(super) fn create(target: &Path) -> Result<(Self, File)> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let mut options = OpenOptions::new();
         options.write(true).create_new(true);

@@ -10,10 +10,16 @@ use crate::conversation::text_of;
 use crate::output::json::{Json, Object, Raw};
 use crate::output::{Style, human};
 
-/// The judging view. Keys that a refused log has no answer for are absent.
-pub(crate) fn document(path: Option<&str>, judgement: &Judgement) -> String {
+/// The judging view. Keys that a refused log has no answer for are absent; of a session of which only the `id` is known
+/// there is that.
+pub(crate) fn document(path: Option<&str>, id: Option<&str>, judgement: &Judgement) -> String {
     let mut document = Object::new();
-    document.optional("path", path).optional("session", judgement.header.as_ref());
+    document.optional("path", path);
+    match (&judgement.header, id) {
+        (Some(header), _) => document.field("session", header),
+        (None, Some(id)) => document.field("session", Raw(&Object::new().field("id", id).end())),
+        (None, None) => &mut document,
+    };
     document.field("verdict", judgement.verdict().as_str());
     if let Some(state) = &judgement.state {
         folded(&mut document, state, judgement);
@@ -85,7 +91,7 @@ pub(crate) fn print(out: &mut impl Write, style: Style, path: &str, judgement: &
 /// Where and why a log was refused.
 pub(crate) fn refusal_sentence(refusal: &Refusal) -> String {
     let mut text = format!("{} ({})", refusal.kind, refusal.family());
-    place(&mut text, refusal.line, refusal.offset);
+    place(&mut text, refusal.line, refusal.offset, refusal.rowid);
     if let Some(seq) = refusal.seq {
         text.push_str(&format!(", seq {seq}"));
     }
@@ -95,7 +101,7 @@ pub(crate) fn refusal_sentence(refusal: &Refusal) -> String {
 /// What a load changes, and what is lost.
 pub(crate) fn repair_sentence(repair: &Repair) -> String {
     let mut text = repair.kind.to_string();
-    place(&mut text, repair.line, repair.offset);
+    place(&mut text, repair.line, repair.offset, repair.rowid);
     text.push_str(&format!(": {}", repair.message));
     if repair.bytes_cut > 0 {
         let records = human::counted(repair.cut_total, "record");
@@ -109,16 +115,22 @@ fn cut_sentence(cut: &CutRecord) -> String {
     if let Some(seq) = cut.seq {
         text.push_str(&format!(" seq {seq}"));
     }
-    place(&mut text, Some(cut.line), Some(cut.offset));
+    match cut.rowid {
+        None => place(&mut text, Some(cut.line), Some(cut.offset), None),
+        rowid => place(&mut text, None, None, rowid),
+    }
     text
 }
 
-fn place(text: &mut String, line: Option<u64>, offset: Option<u64>) {
+fn place(text: &mut String, line: Option<u64>, offset: Option<u64>, rowid: Option<i64>) {
     if let Some(line) = line {
         text.push_str(&format!(", line {line}"));
     }
     if let Some(offset) = offset {
         text.push_str(&format!(", byte offset {offset}"));
+    }
+    if let Some(rowid) = rowid {
+        text.push_str(&format!(", row {rowid}"));
     }
 }
 
@@ -202,6 +214,7 @@ impl Json for Repair {
             .field("kind", self.kind.as_str())
             .field("line", self.line)
             .field("offset", self.offset)
+            .optional("rowid", self.rowid)
             .field("frameOffset", self.frame_offset)
             .field("message", &self.message)
             .field("bytesCut", self.bytes_cut)
@@ -217,6 +230,7 @@ impl Json for CutRecord {
         let object = Object::new()
             .field("line", self.line)
             .field("offset", self.offset)
+            .optional("rowid", self.rowid)
             .field("seq", self.seq)
             .field("type", &self.type_name)
             .end();
@@ -231,6 +245,7 @@ impl Json for Refusal {
             .field("family", self.family().as_str())
             .field("line", self.line)
             .field("offset", self.offset)
+            .optional("rowid", self.rowid)
             .field("seq", self.seq)
             .field("rule", self.rule)
             .field("message", &self.message)
