@@ -14,7 +14,7 @@ use super::publish::{Temporary, publish};
 use crate::Session;
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::json::JsonString;
-use crate::event::{Event, SessionHeader, SurfaceOp};
+use crate::event::{Event, SessionHeader};
 use crate::ids::Seq;
 use crate::sqlite::data::DataEncoder;
 use crate::sqlite::{APPLICATION_ID, Schema, sources};
@@ -125,9 +125,10 @@ impl Rows<'_> {
     }
 
     fn event(&mut self, event: &Event<'_>) -> Result<()> {
-        let op = event.surface_op.map(|op| match op {
-            SurfaceOp::Append => "\"append\"".to_owned(),
-            SurfaceOp::Replace { start, end } => format!(r#"{{"op":"replace","start":{start},"end":{end}}}"#),
+        let op = event.surface_op.map(|op| {
+            let mut text = String::new();
+            op.write_json(&mut text);
+            text
         });
         let mut cell = std::mem::take(&mut self.sources);
         cell.clear();

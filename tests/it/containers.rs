@@ -10,7 +10,7 @@ use sessionlog::{AppendOptions, Draft, Seq};
 use crate::support::{memory_store, shared};
 
 /// Runs a case's script and gives the directory that it wrote.
-fn written(script: &str, environment: &[(&str, &str)]) -> Option<(tempfile::TempDir, PathBuf)> {
+pub(crate) fn written(script: &str, environment: &[(&str, &str)]) -> Option<(tempfile::TempDir, PathBuf)> {
     let shared = shared()?;
     let dir = tempfile::tempdir().unwrap();
     let run = Command::new("python3")

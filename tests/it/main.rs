@@ -12,5 +12,7 @@ mod model;
 mod roundtrip;
 mod sealing;
 mod sessions;
+#[cfg(feature = "sqlite")]
+mod sqlite;
 mod support;
 mod verdicts;
