@@ -81,7 +81,7 @@ impl Packer {
         while let Some(run) = &mut self.run
             && run.goes_on_with(event, &chunk)
         {
-            if run.has_room_for(event.time, chunk.token) {
+            if run.has_room_for(&chunk, event.time, chunk.token) {
                 run.add(event.time, chunk.token);
                 return Ok(());
             }
@@ -132,12 +132,21 @@ impl Run {
             && self.times.len() < MEMBERS_MAX
     }
 
-    /// Whether the row is not too long with this member. What stands in it once is in the head, with more around it.
-    fn has_room_for(&self, time: i64, token: &str) -> bool {
-        let around = ",\"dt\":[],\"texts\":[]}".len();
-        let members = self.times.len() + 1;
-        let steps = self.step_bytes + self.step_to(time).len() + members;
-        self.head_bytes + around + steps + self.tokens.len() + token.len() + members <= DATA_BYTES_MAX
+    /// Whether the row is short enough with this member.
+    fn has_room_for(&self, chunk: &Chunk<'_>, time: i64, token: &str) -> bool {
+        let Chunk { kind, turn, step, index, id, name, .. } = *chunk;
+        let keys = r#"{"turn":,"step":,"index":,"dt":[],"":[]}"#.len() + kind.tokens_key().len();
+        let member = |key: &str, value: Option<&str>| value.map_or(0, |value| key.len() + value.len());
+        let once = keys
+            + turn.len()
+            + step.len()
+            + index.len()
+            + member(r#","id":"#, id)
+            + member(r#","name":"#, name);
+        // With the new member there is a comma between all members, and one less between the times.
+        let (steps, tokens) = (self.step_bytes + self.step_to(time).len(), self.tokens.len() + token.len());
+        let commas = (2 * self.times.len()).saturating_sub(1);
+        once + steps + tokens + commas <= DATA_BYTES_MAX
     }
 
     /// The difference of a time to that of the last member, as text.
@@ -280,4 +289,74 @@ impl Piece<'_> {
 /// Formatting into a string cannot fail.
 fn write_all(out: &mut String, arguments: std::fmt::Arguments<'_>) {
     let _infallible = out.write_fmt(arguments);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The pieces that runs of text chunks become: members of a row, or 1 for an event.
+    fn packed(tokens: &[usize]) -> Vec<usize> {
+        let mut pieces = Vec::new();
+        let mut packer = Packer::default();
+        let mut take = |piece: Piece<'_>| {
+            pieces.push(match piece {
+                Piece::Event(event) => {
+                    assert!(Chunk::parse(&event.data).is_some());
+                    1
+                }
+                Piece::Row { data, .. } => {
+                    assert!(data.len() <= DATA_BYTES_MAX);
+                    data.matches("\"x").count()
+                }
+            });
+            Ok(())
+        };
+        for (seq, &bytes) in (0_u64..).zip(tokens) {
+            let token = "x".repeat(bytes);
+            let data = format!(
+                r#"{{"turn":1,"step":1,"chunk":{{"type":"text-delta","index":0,"text":"{token}"}}}}"#
+            );
+            let event = Event {
+                type_name: Cow::Borrowed(CHUNK_TYPE),
+                seq: Seq::new(seq),
+                time: 1_000,
+                data: Cow::Owned(data),
+                surface_op: None,
+                sources: None,
+                ignorable: false,
+            };
+            packer.push(&event, &mut take).unwrap();
+        }
+        packer.flush(&mut take).unwrap();
+        pieces
+    }
+
+    #[test]
+    fn rows_are_as_long_as_they_may_be() {
+        assert_eq!(packed(&[1, 1]), [1, 1]);
+        assert_eq!(packed(&[1; 3]), [3]);
+        assert_eq!(packed(&[1; 1024]), [1024]);
+        assert_eq!(packed(&[1; 1026]), [1024, 1, 1]);
+        assert_eq!(packed(&[1; 1027]), [1024, 3]);
+        // Of 300 KiB each three fit.
+        assert_eq!(packed(&[300 << 10; 7]), [3, 3, 1]);
+    }
+
+    #[test]
+    fn a_run_that_is_too_long_for_a_row_gives_up_its_first() {
+        let large = 600 << 10;
+        assert_eq!(packed(&[large; 4]), [1; 4]);
+        assert_eq!(packed(&[large, large, 1, 1]), [1, 3]);
+        assert_eq!(packed(&[large, 1, large, 1, 1]), [1, 4]);
+        assert_eq!(packed(&[2 << 20, 1, 1, 1]), [1, 3]);
+    }
+
+    #[test]
+    fn no_row_is_longer_than_the_bound_and_none_shorter_than_it_may_be() {
+        let around = r#"{"turn":1,"step":1,"index":0,"dt":[0,0],"texts":["","",""]}"#.len();
+        let room = DATA_BYTES_MAX - around;
+        assert_eq!(packed(&[room - 2, 1, 1]), [3]);
+        assert_eq!(packed(&[room - 1, 1, 1]), [1, 1, 1]);
+    }
 }

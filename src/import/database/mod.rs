@@ -216,6 +216,7 @@ impl Patience {
     const STEP_MAX: Duration = Duration::from_millis(250);
 
     /// Waits a little longer than the last time; `false`, at once, when it has waited long enough.
+    #[expect(clippy::disallowed_methods, reason = "nobody is told when another process lets go of a file")]
     pub(super) fn wait(&mut self, waiting: &dyn Fn(Duration)) -> bool {
         if self.waited >= Self::LONGEST {
             return false;

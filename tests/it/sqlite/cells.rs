@@ -25,8 +25,8 @@ fn blob(bytes: &[u8]) -> Value {
 /// A zstd frame of one raw block.
 fn frame(content: &[u8]) -> Value {
     let size = u32::try_from(content.len()).unwrap();
-    let header = (1 | size << 3).to_le_bytes();
-    blob(&[&[0x28, 0xB5, 0x2F, 0xFD, 0x20, content.len() as u8], &header[..3], content].concat())
+    let (header, length) = ((1 | size << 3).to_le_bytes(), u8::try_from(content.len()).unwrap());
+    blob(&[&[0x28, 0xB5, 0x2F, 0xFD, 0x20, length], &header[..3], content].concat())
 }
 
 const NONE: Value = Value::Null;

@@ -172,7 +172,7 @@ fn whatever_page_is_overwritten_nothing_good_is_lost_and_nothing_bad_comes_in() 
             fs::write(&damaged, &bytes).unwrap();
             let told = words(&damaged);
             if fill == 0 {
-                assert!(good(&told) < 40, "page {page}: the damage shows");
+                assert!(told.iter().any(|word| word.starts_with("refuse")), "page {page}: the damage shows");
             }
             assert!(told.iter().all(|word| word == "accept 5" || !word.starts_with("accept")), "{told:?}");
         }

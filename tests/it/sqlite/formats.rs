@@ -132,7 +132,7 @@ fn a_database_is_private_whole_and_written_as_the_reference_writes_it() {
     let database = immutable(&path);
     let cell = |sql: &str| database.query_row(sql, [], |row| row.get::<_, String>(0)).unwrap();
     let rows = "SELECT group_concat(seq || type || '|' || time || '|' || typeof(data) || '|' || \
-                coalesce(hex(source_event_seqs), '-') || '|' || coalesce(surface_op, '-') || '|' || \
+                iif(source_event_seqs IS NULL, '-', hex(source_event_seqs)) || '|' || coalesce(surface_op, '-') || '|' || \
                 coalesce(ignorable, '-'), ' ') FROM (SELECT * FROM events ORDER BY seq)";
     assert_eq!(
         cell(rows),
@@ -250,11 +250,11 @@ enum Kind {
 
 fn kind() -> impl Strategy<Value = Kind> {
     prop_oneof![
-        3 => (0_usize..3, prop_oneof![1_usize..6, Just(1_500)], -5_i64..5, prop_oneof![0_usize..40, Just(2_000)])
+        3 => (0_usize..3, prop_oneof![9 => 1_usize..6, 1 => Just(1_100)], -5_i64..5, prop_oneof![9 => 0_usize..40, 1 => Just(2_000)])
             .prop_map(|(kind, count, step, token)| Kind::Chunks { kind, count, step, token }),
         3 => prop::collection::vec(any::<usize>(), 0..6).prop_map(|sources| Kind::User { sources }),
         1 => (any::<usize>(), any::<usize>()).prop_map(|(start, end)| Kind::Replace { start, end }),
-        2 => prop_oneof![0_usize..100, 4_000_usize..4_200, Just(100_000)].prop_map(Kind::Todo),
+        2 => prop_oneof![0_usize..100, 4_000_usize..4_200, Just(20_000)].prop_map(Kind::Todo),
         1 => (0_usize..ODD.len()).prop_map(Kind::Odd),
     ]
 }
@@ -346,7 +346,7 @@ fn log(steps: &[Kind]) -> String {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 24, rng_seed: RngSeed::Fixed(11), failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 16, rng_seed: RngSeed::Fixed(11), failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn any_log_goes_through_every_format_and_comes_back(steps in prop::collection::vec(kind(), 0..25)) {

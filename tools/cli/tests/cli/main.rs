@@ -5,4 +5,5 @@ mod beside;
 mod exits;
 mod import;
 mod reads;
+mod sqlite;
 mod support;
