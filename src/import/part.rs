@@ -118,10 +118,7 @@ impl PlannedSource {
             #[cfg(feature = "sqlite")]
             Part::Session(database, key) => {
                 let waiting = |waited| waiting.tell(&self.source.path, waited);
-                let progress = |seq: u64| {
-                    let weight = key.weight();
-                    progress(share(self.source.bytes, seq.saturating_add(1).min(weight), weight));
-                };
+                let progress = |rows: u64| progress(share(self.source.bytes, rows, key.weight()));
                 database.read(key, lossy_utf8, &waiting, &progress, use_records)
             }
         }

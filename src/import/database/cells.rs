@@ -8,12 +8,12 @@ use crate::event::{Refusal, RefusalKind, SessionHeader, check_format_version};
 use crate::limits::SAFE_INTEGER_MAX;
 use crate::sqlite::{Schema, is_uuid};
 
-/// Selects the row that [`header`] reads, by the session's id.
+/// Selects the row that [`header`] reads, by its rowid.
 pub(super) fn statement(schema: Schema) -> String {
     let id = schema.id_column();
     format!(
         "SELECT rowid, {id}, version, created_at, cwd, parent_session, seed_length, origin, delegation_depth, \
-         agent_preset, incarnation, revision FROM sessions WHERE {id} = ?1"
+         agent_preset, incarnation, revision FROM sessions WHERE rowid = ?1"
     )
 }
 

@@ -1,14 +1,15 @@
 //! What is in a database: that it is one of the reference's, which sessions it has, and what is wrong with it.
 //!
-//! Sessions are listed by their index; only if that is damaged, by their table too. Cost is a few look-ups a session.
+//! Sessions are listed, and their events counted, by the tables themselves, so that a damaged index shows when it leads to
+//! other rows. That costs one walk over the table of events, without its data.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use rusqlite::types::ValueRef;
-use rusqlite::{Connection, OptionalExtension, Row};
+use rusqlite::{Connection, Row};
 
 use super::cells::value;
-use super::{Contents, Owner, SessionKey};
+use super::{Contents, SessionKey};
 use crate::event::{Refusal, RefusalKind};
 use crate::import::judgement::word;
 use crate::sqlite::{APPLICATION_ID, Schema, collapsed, is_uuid};
@@ -49,43 +50,128 @@ pub(super) fn schema(connection: &Connection) -> rusqlite::Result<Result<Schema,
 
 /// All sessions, and what is wrong with the database as a whole: one fault where one says it all.
 pub(super) fn contents(connection: &Connection, schema: Schema, bytes_missing: Option<u64>) -> Contents {
-    let mut faults = Vec::new();
-    let mut ids = BTreeMap::new();
-    let damage = find(connection, schema, &mut ids, &mut faults).err();
+    let mut found = Found::default();
+    let damage = found.look(connection, schema).err();
+    let mut faults = found.faults;
     if let Some(bytes) = bytes_missing {
         let message =
             format!("the last {bytes} bytes of the database are missing; what does not need them is read");
         faults.push(Refusal::new(RefusalKind::SqliteTruncated, "database-length", message));
-    } else if let Some((what, error)) = damage {
+    } else if let Some((what, error)) = &damage {
         let message = format!("read {what}: {error}; what does not need the damaged pages is read");
         faults.push(Refusal::new(RefusalKind::SqliteCorrupt, "database-pages", message));
     }
-    let sessions = ids.into_iter().map(|(id, rowid)| {
-        let last_seq = last_seq(connection, schema, &id, rowid).ok().flatten().unwrap_or(0);
-        SessionKey { id, last_seq }
+    let counted = damage.is_none();
+    let sessions = found.ids.into_iter().map(|(id, rowid)| {
+        let rows = match schema {
+            Schema::V17 => found.rows_by_id.get(&id),
+            Schema::V19 => found.rows_by_number.get(&rowid),
+        };
+        let rows = rows.copied().unwrap_or(0);
+        SessionKey { id, rows, counted }
     });
     Contents { sessions: sessions.collect(), faults }
 }
 
-/// Finds the sessions by their index, and events that are nobody's; or tells what cannot be read on the way.
-fn find(
-    connection: &Connection,
-    schema: Schema,
-    ids: &mut BTreeMap<Vec<u8>, i64>,
-    faults: &mut Vec<Refusal>,
-) -> Result<(), (&'static str, rusqlite::Error)> {
-    let state = check_store_id(connection).map_err(|error| ("table persistence_state", error));
-    let listed = list(connection, schema, "INDEXED BY sqlite_autoindex_sessions_1", ids, faults);
-    if let Err(error) = listed {
-        // The table may still have what its index has lost.
-        let whole = list(connection, schema, "NOT INDEXED", ids, faults).is_ok();
-        let what =
-            if whole { "the index of sessions" } else { "the list of sessions, some of which may be lost" };
-        return Err((what, error));
+/// What was seen of a database.
+#[derive(Default)]
+struct Found {
+    /// The sessions and their rowids.
+    ids: BTreeMap<Vec<u8>, i64>,
+    /// How many events there are of each session, by the key that they name it with.
+    rows_by_id: HashMap<Vec<u8>, u64>,
+    rows_by_number: HashMap<i64, u64>,
+    /// Events that name no session.
+    rows_of_nobody: u64,
+    faults: Vec<Refusal>,
+}
+
+impl Found {
+    /// Looks through the tables; or tells what cannot be read on the way.
+    fn look(
+        &mut self,
+        connection: &Connection,
+        schema: Schema,
+    ) -> Result<(), (&'static str, rusqlite::Error)> {
+        let state = check_store_id(connection).map_err(|error| ("table persistence_state", error));
+        // What one of the two has lost, the other may still have.
+        let by_table = self.list(connection, schema, "NOT INDEXED");
+        let by_index = self.list(connection, schema, "INDEXED BY sqlite_autoindex_sessions_1");
+        by_table.and(by_index).map_err(|error| ("the list of sessions, some of which may be lost", error))?;
+        self.count(connection).map_err(|error| ("table events", error))?;
+        self.faults.extend(self.orphans(schema));
+        self.faults.extend(state?.err());
+        Ok(())
     }
-    faults.extend(orphans(connection, schema, ids).map_err(|error| ("the index of events", error))?);
-    faults.extend(state?.err());
-    Ok(())
+
+    /// Adds the ids of sessions with their rowids.
+    fn list(&mut self, connection: &Connection, schema: Schema, by: &str) -> rusqlite::Result<()> {
+        let id = schema.id_column();
+        let mut statement = connection.prepare(&format!("SELECT rowid, {id} FROM sessions {by}"))?;
+        let mut rows = statement.query([])?;
+        while let Some(row) = rows.next()? {
+            let rowid = row.get(0)?;
+            match row.get_ref(1)? {
+                ValueRef::Text(id) if !id.is_empty() => {
+                    self.ids.entry(id.to_vec()).or_insert(rowid);
+                }
+                other => {
+                    let kind = other.data_type();
+                    let message = format!("{id} in table sessions is no text with a session's id ({kind})");
+                    let fault = value(message).at_row(rowid);
+                    if !self.faults.contains(&fault) {
+                        self.faults.push(fault);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Counts the events by the table alone: what its index says is compared with that.
+    fn count(&mut self, connection: &Connection) -> rusqlite::Result<()> {
+        let mut statement = connection.prepare("SELECT session_id FROM events NOT INDEXED")?;
+        let mut rows = statement.query([])?;
+        while let Some(row) = rows.next()? {
+            match row.get_ref(0)? {
+                ValueRef::Text(id) => match self.rows_by_id.get_mut(id) {
+                    Some(rows) => *rows += 1,
+                    None => drop(self.rows_by_id.insert(id.to_vec(), 1)),
+                },
+                ValueRef::Integer(number) => *self.rows_by_number.entry(number).or_default() += 1,
+                _ => self.rows_of_nobody += 1,
+            }
+        }
+        Ok(())
+    }
+
+    /// The refusal of events whose session has no row.
+    fn orphans(&self, schema: Schema) -> Option<Refusal> {
+        let mut names: Vec<String> = match schema {
+            Schema::V17 => {
+                let orphans = self.rows_by_id.keys().filter(|id| !self.ids.contains_key(*id));
+                orphans.map(|id| word(&String::from_utf8_lossy(id))).collect()
+            }
+            Schema::V19 => {
+                let known: HashSet<i64> = self.ids.values().copied().collect();
+                let orphans = self.rows_by_number.keys().filter(|number| !known.contains(number));
+                orphans.map(i64::to_string).collect()
+            }
+        };
+        if self.rows_of_nobody > 0 {
+            names.push("nobody".to_owned());
+        }
+        if names.is_empty() {
+            return None;
+        }
+        names.sort_unstable();
+        let orphans = names.len();
+        names.truncate(IDS_NAMED_MAX);
+        let more = if orphans > names.len() { ", ..." } else { "" };
+        let names = names.join(", ");
+        let message = format!("events of {orphans} sessions have no row in table sessions: {names}{more}");
+        Some(Refusal::new(RefusalKind::OrphanEvents, "sessions-row", message))
+    }
 }
 
 /// The objects of the schema in the order in which the reference compares them.
@@ -123,88 +209,6 @@ fn check_store_id(connection: &Connection) -> rusqlite::Result<Result<(), Refusa
         None => false,
     };
     Ok(if sound { Ok(()) } else { Err(value("persistence_state has no row with a UUID as store_id")) })
-}
-
-/// Adds the ids of sessions with their rowids.
-fn list(
-    connection: &Connection,
-    schema: Schema,
-    by: &str,
-    ids: &mut BTreeMap<Vec<u8>, i64>,
-    faults: &mut Vec<Refusal>,
-) -> rusqlite::Result<()> {
-    let id = schema.id_column();
-    let mut statement = connection.prepare(&format!("SELECT rowid, {id} FROM sessions {by}"))?;
-    let mut rows = statement.query([])?;
-    while let Some(row) = rows.next()? {
-        let rowid = row.get(0)?;
-        match row.get_ref(1)? {
-            ValueRef::Text(id) if !id.is_empty() => drop(ids.insert(id.to_vec(), rowid)),
-            other => {
-                let message =
-                    format!("{id} in table sessions is no text with a session's id ({})", other.data_type());
-                faults.push(value(message).at_row(rowid));
-            }
-        }
-    }
-    Ok(())
-}
-
-/// The refusal of events whose session has no row.
-fn orphans(
-    connection: &Connection,
-    schema: Schema,
-    ids: &BTreeMap<Vec<u8>, i64>,
-) -> rusqlite::Result<Option<Refusal>> {
-    let numbers: HashSet<i64> = match schema {
-        Schema::V17 => HashSet::new(),
-        Schema::V19 => ids.values().copied().collect(),
-    };
-    let select = |condition: &str| {
-        connection.prepare(&format!(
-            "SELECT session_id FROM events INDEXED BY sqlite_autoindex_events_1 {condition} ORDER BY session_id LIMIT 1"
-        ))
-    };
-    let mut following = select("WHERE session_id > ?1")?;
-    let mut named = Vec::new();
-    let mut orphans = 0_u64;
-    let mut next = select("")?.query_row([], |row| Ok(Owner::of(row.get_ref(0)?))).optional()?;
-    while let Some(owner) = next {
-        let known = match &owner {
-            Owner::Id(id) => ids.contains_key(id),
-            Owner::Number(number) => numbers.contains(number),
-            Owner::Other => false,
-        };
-        if !known {
-            orphans += 1;
-            if named.len() < IDS_NAMED_MAX {
-                named.push(owner.shown());
-            }
-        }
-        if matches!(owner, Owner::Other) {
-            break;
-        }
-        next = following.query_row([&owner], |row| Ok(Owner::of(row.get_ref(0)?))).optional()?;
-    }
-    if orphans == 0 {
-        return Ok(None);
-    }
-    let more = if orphans > named.len() as u64 { ", ..." } else { "" };
-    let message =
-        format!("events of {orphans} sessions have no row in table sessions: {}{more}", named.join(", "));
-    Ok(Some(Refusal::new(RefusalKind::OrphanEvents, "sessions-row", message)))
-}
-
-fn last_seq(connection: &Connection, schema: Schema, id: &[u8], rowid: i64) -> rusqlite::Result<Option<u64>> {
-    let owner = match schema {
-        Schema::V17 => Owner::Id(id.to_vec()),
-        Schema::V19 => Owner::Number(rowid),
-    };
-    let mut statement = connection.prepare(
-        "SELECT seq FROM events INDEXED BY sqlite_autoindex_events_1 WHERE session_id = ?1 ORDER BY seq DESC LIMIT 1",
-    )?;
-    let seq = statement.query_row([&owner], |row| row.get::<_, i64>(0)).optional()?;
-    Ok(seq.and_then(|seq| u64::try_from(seq).ok()))
 }
 
 fn foreign(rule: &'static str, message: String) -> Refusal {

@@ -17,11 +17,10 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use rusqlite::types::{ToSql, ToSqlOutput, ValueRef};
-use rusqlite::{Connection, ErrorCode};
+use rusqlite::{Connection, ErrorCode, OptionalExtension};
 
 use self::rows::{RowOptions, SessionRows};
 use self::source::{OpenFault, Point};
-use super::judgement::word;
 use super::part::Refused;
 use super::{Item, RecordSource};
 use crate::Result;
@@ -34,6 +33,8 @@ use crate::sqlite::Schema;
 pub(super) struct Database {
     path: PathBuf,
     opened: Mutex<Opened>,
+    /// What its sessions were listed from.
+    listed: Arc<Point>,
 }
 
 /// What a database holds.
@@ -49,8 +50,9 @@ pub(super) struct Contents {
 pub(super) struct SessionKey {
     /// Its id as it is stored.
     id: Vec<u8>,
-    /// The seq of its last row, which says how much of the database it is.
-    last_seq: u64,
+    /// Rows of events in the table, where they could be counted to the end.
+    rows: u64,
+    counted: bool,
 }
 
 /// The patience with a database that others write to.
@@ -96,7 +98,8 @@ impl Database {
             });
             match opened {
                 Ok((opened, contents)) => {
-                    let database = Self { path: path.to_owned(), opened: Mutex::new(opened) };
+                    let listed = opened.point.clone();
+                    let database = Self { path: path.to_owned(), opened: Mutex::new(opened), listed };
                     return Ok(Ok((Arc::new(database), contents)));
                 }
                 Err(OpenRefusal::Fault(OpenFault::Busy)) if patience.wait(waiting) => {}
@@ -106,7 +109,7 @@ impl Database {
     }
 
     /// Hands the records of the session with `key` to `use_records`: again, from the start, as often as somebody wrote to
-    /// the database meanwhile. The answer to the last time counts. `progress` is told the seq of each row.
+    /// the database meanwhile. The answer to the last time counts. `progress` is told the number of each row.
     ///
     /// # Errors
     ///
@@ -123,7 +126,9 @@ impl Database {
         loop {
             match self.connect() {
                 Ok(connected) => {
-                    let options = RowOptions { lossy_utf8, cut_short: connected.point.is_cut_short() };
+                    let as_listed = Arc::ptr_eq(&connected.point, &self.listed);
+                    let rows = (as_listed && key.counted).then_some(key.rows);
+                    let options = RowOptions { lossy_utf8, rows, cut_short: connected.point.is_cut_short() };
                     let read = self.read_rows(&connected, key, options, progress, &mut use_records)?;
                     if self.is_steady(connected) {
                         return Ok(read);
@@ -206,7 +211,7 @@ impl SessionKey {
 
     /// Its share of the database, in any unit that is the same for all of its sessions.
     pub(super) fn weight(&self) -> u64 {
-        self.last_seq.saturating_add(1)
+        self.rows.saturating_add(1)
     }
 }
 
@@ -297,26 +302,6 @@ pub(super) fn busy() -> Refusal {
 enum Owner {
     Id(Vec<u8>),
     Number(i64),
-    /// None that a schema has.
-    Other,
-}
-
-impl Owner {
-    fn of(cell: ValueRef<'_>) -> Self {
-        match cell {
-            ValueRef::Text(id) => Self::Id(id.to_vec()),
-            ValueRef::Integer(number) => Self::Number(number),
-            _ => Self::Other,
-        }
-    }
-
-    fn shown(&self) -> String {
-        match self {
-            Self::Id(id) => word(&String::from_utf8_lossy(id)),
-            Self::Number(number) => number.to_string(),
-            Self::Other => "one without a key".to_owned(),
-        }
-    }
 }
 
 impl ToSql for Owner {
@@ -324,40 +309,48 @@ impl ToSql for Owner {
         Ok(ToSqlOutput::Borrowed(match self {
             Self::Id(id) => ValueRef::Text(id),
             Self::Number(number) => ValueRef::Integer(*number),
-            Self::Other => ValueRef::Null,
         }))
     }
 }
 
-/// The header of a session or why it has none, and the key of its events.
+/// The header of a session or why it has none, and the key of its events. The row is found by the index and read from the
+/// table, which must agree on it.
 fn header_item(
     connection: &Connection,
     schema: Schema,
     key: &SessionKey,
 ) -> rusqlite::Result<(Item<'static>, Owner)> {
     let id = Owner::Id(key.id.clone());
+    let find = format!("SELECT rowid FROM sessions WHERE {} = ?1", schema.id_column());
+    let rowid = connection.query_row(&find, [&id], |row| row.get::<_, i64>(0)).optional()?;
     let mut statement = connection.prepare(&cells::statement(schema))?;
-    let mut rows = statement.query([&id])?;
-    let Some(row) = rows.next()? else {
-        let message = "the session is not there any more; import the database again";
-        return Ok((Item::Fault(Refusal::new(RefusalKind::NoHeader, "sessions-row", message)), id));
-    };
-    let rowid = match row.get_ref(0)? {
-        ValueRef::Integer(rowid) => rowid,
-        _ => 0,
-    };
-    let item = match cells::header(row) {
-        Ok(header) => Item::HeaderRow { header: Box::<SessionHeader>::new(header), rowid },
-        Err(mut refusal) => {
-            refusal.message = format!("session {} in table sessions: {}", key.id(), refusal.message);
-            Item::Fault(refusal.at_row(rowid))
+    let mut rows = statement.query([rowid])?;
+    let item = match (rows.next()?, rowid) {
+        (Some(row), Some(rowid)) if row.get_ref(1)? == ValueRef::Text(&key.id) => match cells::header(row) {
+            Ok(header) => Item::HeaderRow { header: Box::<SessionHeader>::new(header), rowid },
+            Err(mut refusal) => {
+                refusal.message = format!("session {} in table sessions: {}", key.id(), refusal.message);
+                Item::Fault(refusal.at_row(rowid))
+            }
+        },
+        (_, Some(rowid)) => Item::Fault(disagree("sessions").at_row(rowid)),
+        (_, None) => {
+            let message =
+                "the session is not found by its id: it was removed, or the index of sessions is damaged";
+            Item::Fault(Refusal::new(RefusalKind::NoHeader, "sessions-row", message))
         }
     };
     let owner = match schema {
         Schema::V17 => id,
-        Schema::V19 => Owner::Number(rowid),
+        Schema::V19 => Owner::Number(rowid.unwrap_or_default()),
     };
     Ok((item, owner))
+}
+
+/// The refusal of a table whose index says something else.
+fn disagree(table: &str) -> Refusal {
+    let message = format!("table {table} and its index disagree: pages of one of them were overwritten");
+    Refusal::new(RefusalKind::SqliteCorrupt, "database-index", message)
 }
 
 /// What SQLite reports about a database, as a refusal, or as the fault of the operating system that it is.

@@ -10,7 +10,7 @@ use rusqlite::types::ValueRef;
 use rusqlite::{Row, Rows};
 
 use super::cells::{integer, optional_text, text, value};
-use super::fault;
+use super::{disagree, fault};
 use crate::event::json::{JsonString, Value, validate, write_string};
 use crate::event::{Refusal, RefusalKind};
 use crate::format::compress::{DecodeFault, FrameDecoder};
@@ -30,22 +30,28 @@ pub(super) struct SessionRows<'a> {
     /// The rows to come, as [`statement`] selects them; `None` behind the last.
     rows: Option<Rows<'a>>,
     composer: Composer,
-    /// Rows and bytes so far.
+    /// Rows of any kind, records, and their bytes so far.
+    read: u64,
     line: u64,
     offset: u64,
     /// The seq behind the last row, as far as it says.
     next_seq: u64,
     cut_short: bool,
-    /// Told the seq of each row.
+    /// Rows that the table has of the session, if they were counted.
+    rows_counted: Option<u64>,
+    /// Told the number of each row.
     progress: &'a dyn Fn(u64),
 }
 
-/// Selects the events of the session with a key, in the order of their seqs. The index is named so that no statistics
-/// in the database make SQLite sort, and hold, all of them.
+/// Selects the events of the session with a key, in the order of their seqs. They are found by the index, which is named
+/// so that no statistics in the database make SQLite sort, and hold, all of them; they are read from the table, and the
+/// last column says whether both agree.
 pub(super) fn statement(schema: Schema) -> String {
     format!(
-        "SELECT rowid, seq, type, time, data, source_event_seqs, surface_op, {} FROM events \
-         INDEXED BY sqlite_autoindex_events_1 WHERE session_id = ?1 ORDER BY seq",
+        "SELECT t.rowid, t.seq, t.type, t.time, t.data, t.source_event_seqs, t.surface_op, t.{}, \
+         t.session_id = i.session_id AND t.seq = i.seq \
+         FROM events AS i INDEXED BY sqlite_autoindex_events_1 LEFT JOIN events AS t ON t.rowid = i.rowid \
+         WHERE i.session_id = ?1 ORDER BY i.seq",
         schema.packed_column()
     )
 }
@@ -63,10 +69,12 @@ impl<'a> SessionRows<'a> {
             announced: Some(header),
             rows: Some(rows),
             composer: Composer { schema, lossy_utf8: options.lossy_utf8, decoder, line: Vec::new() },
+            read: 0,
             line: 0,
             offset: 0,
             next_seq: 0,
             cut_short: options.cut_short,
+            rows_counted: options.rows,
             progress,
         })
     }
@@ -77,6 +85,8 @@ impl<'a> SessionRows<'a> {
 pub(super) struct RowOptions {
     /// Bytes that are no UTF-8 are to be replaced, not refused.
     pub(super) lossy_utf8: bool,
+    /// Rows that the table has of the session, if they were counted.
+    pub(super) rows: Option<u64>,
     /// The database file is too short for its pages.
     pub(super) cut_short: bool,
 }
@@ -91,7 +101,8 @@ impl RecordSource for SessionRows<'_> {
             Ok(Some(row)) => row,
             Ok(None) => {
                 self.rows = None;
-                return Ok(None);
+                let lost = self.rows_counted.is_some_and(|counted| counted != self.read);
+                return Ok(lost.then(|| Item::Fault(disagree("events").at_seq(Seq::new(self.next_seq)))));
             }
             Err(error) => {
                 self.rows = None;
@@ -99,9 +110,10 @@ impl RecordSource for SessionRows<'_> {
                 return Ok(Some(Item::Fault(refusal.at_seq(Seq::new(self.next_seq)))));
             }
         };
+        self.read += 1;
+        (self.progress)(self.read);
         let composed = match Cells::of(row, self.composer.schema) {
             Ok(cells) => {
-                (self.progress)(cells.seq);
                 self.next_seq = cells.seq + 1;
                 let placed = |refusal: Refusal| refusal.at_row(cells.rowid).at_seq(Seq::new(cells.seq));
                 match self.composer.compose(&cells) {
@@ -164,7 +176,10 @@ enum RowFault {
 impl<'r> Cells<'r> {
     fn of(row: &'r Row<'_>, schema: Schema) -> Result<Self, Refusal> {
         let cell = |index| row.get_ref(index).unwrap_or(ValueRef::Null);
-        let rowid = integer(cell(0), "rowid").unwrap_or_default();
+        let ValueRef::Integer(rowid) = cell(0) else { return Err(disagree("events")) };
+        if cell(8) != ValueRef::Integer(1) {
+            return Err(disagree("events").at_row(rowid));
+        }
         let seq = integer(cell(1), "seq").map_err(|refusal| refusal.at_row(rowid))?;
         let seq = u64::try_from(seq).map_err(|_| value("seq is negative").at_row(rowid))?;
         Self::at(rowid, seq, cell, schema).map_err(|refusal| refusal.at_row(rowid).at_seq(Seq::new(seq)))

@@ -18,7 +18,7 @@ use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::SystemTime;
+use std::time::{Duration, UNIX_EPOCH};
 
 use rusqlite::limits::Limit;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
@@ -40,13 +40,13 @@ const NAMES_TRIED_MAX: u32 = 1 << 10;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Stamp {
     bytes: u64,
-    modified: Option<SystemTime>,
+    modified: Option<Duration>,
     /// The header of the file, which counts the transactions of a database without a WAL.
     header: Vec<u8>,
     /// Length and header of the WAL, if there is one.
     wal: Option<(u64, Vec<u8>)>,
     /// Length and time of the journal, if one is in force.
-    journal: Option<(u64, Option<SystemTime>)>,
+    journal: Option<(u64, Option<Duration>)>,
 }
 
 /// Why a database cannot be opened.
@@ -90,11 +90,11 @@ impl Stamp {
         };
         let journal = match beside(path, "-journal")? {
             Some((journal, metadata)) if head(&journal, JOURNAL_MAGIC.len())? == JOURNAL_MAGIC => {
-                Some((metadata.len(), metadata.modified().ok()))
+                Some((metadata.len(), modified(&metadata)))
             }
             _ => None,
         };
-        Ok(Self { bytes: metadata.len(), modified: metadata.modified().ok(), header, wal, journal })
+        Ok(Self { bytes: metadata.len(), modified: modified(&metadata), header, wal, journal })
     }
 
     /// Whether all of the database is in its own file.
@@ -133,8 +133,8 @@ impl Point {
         if !stamp.is_at_rest() {
             return PrivateCopy::of(path, &stamp).map(Self::Copy);
         }
-        // To look for a lock in WAL mode would make sidecar files, and there no lock keeps readers out.
-        if !stamp.is_wal_mode() {
+        // To look for a lock where there is a WAL would make sidecar files, and there no lock keeps readers out.
+        if !stamp.is_wal_mode() && stamp.wal.is_none() {
             look_for_lock(path)?;
         }
         Ok(Self::AtRest(stamp))
@@ -197,14 +197,10 @@ pub(super) struct PrivateCopy {
 
 impl PrivateCopy {
     fn of(path: &Path, before: &Stamp) -> Result<Self, OpenFault> {
-        let copy = Self { directory: private_directory()? };
-        // The order matters: see the head of this file.
-        copy_file(File::open(path)?, &copy.database())?;
-        for end in ["-wal", "-journal"] {
-            if let Some((file, _)) = beside(path, end)? {
-                copy_file(file, &with_end(&copy.database(), end))?;
-            }
-        }
+        let copy = copied(path).map_err(|error| {
+            let message = format!("copy it to {}: {error}", std::env::temp_dir().display());
+            io::Error::new(error.kind(), message)
+        })?;
         let after = Stamp::of(path)?;
         let header_of = |stamp: &Stamp| stamp.wal.as_ref().map(|(_, header)| header.clone());
         let same = match header_of(before).filter(|header| !header.is_empty()) {
@@ -249,7 +245,7 @@ impl From<io::Error> for OpenFault {
 fn look_for_lock(path: &Path) -> Result<(), OpenFault> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
     let connection = Connection::open_with_flags(uri(path, "?mode=ro")?, flags)?;
-    connection.busy_timeout(std::time::Duration::ZERO)?;
+    connection.busy_timeout(Duration::ZERO)?;
     match connection.query_row("PRAGMA schema_version", [], |_| Ok(())) {
         Err(error) => match OpenFault::from(error) {
             OpenFault::Busy => Err(OpenFault::Busy),
@@ -294,8 +290,25 @@ fn beside(path: &Path, end: &str) -> io::Result<Option<(File, fs::Metadata)>> {
     }
 }
 
+/// A copy of a database and of what belongs to it. The order matters: see the head of this file.
+fn copied(path: &Path) -> io::Result<PrivateCopy> {
+    let copy = PrivateCopy { directory: private_directory()? };
+    copy_file(File::open(path)?, &copy.database())?;
+    for end in ["-wal", "-journal"] {
+        if let Some((file, _)) = beside(path, end)? {
+            copy_file(file, &with_end(&copy.database(), end))?;
+        }
+    }
+    Ok(copy)
+}
+
 fn copy_file(mut from: File, to: &Path) -> io::Result<()> {
     io::copy(&mut from, &mut File::create_new(to)?).map(drop)
+}
+
+/// When a file was last written to.
+fn modified(metadata: &fs::Metadata) -> Option<Duration> {
+    metadata.modified().ok()?.duration_since(UNIX_EPOCH).ok()
 }
 
 fn with_end(path: &Path, end: &str) -> PathBuf {

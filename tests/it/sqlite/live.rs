@@ -140,3 +140,26 @@ fn a_database_that_changes_while_it_is_read_is_read_again() {
     assert_eq!(word(&report.judgement), "refuse no-header");
     assert_eq!(lines(&store.session("s").unwrap()).len(), 4);
 }
+
+/// The name stands in a URI on its way to SQLite.
+#[cfg(unix)]
+#[test]
+fn any_name_of_a_file_is_one() {
+    use std::os::unix::ffi::OsStrExt;
+    let dir = tempfile::tempdir().unwrap();
+    for name in [&b"a b?mode=memory#c%20.db"[..], "\u{e9}&'\"\\.db".as_bytes(), b"\xFF\xFE.db"] {
+        let path = dir.path().join(std::ffi::OsStr::from_bytes(name));
+        let made = dir.path().join("made.db");
+        let writer = database(&made);
+        add_session(&writer, "s");
+        add_turn(&writer, "s", 0);
+        drop(writer);
+        // Some file systems take no name that is not UTF-8.
+        if fs::rename(&made, &path).is_ok() {
+            assert_eq!(words(&path), ["accept 2"], "{path:?}");
+            let before = listing(dir.path());
+            assert!(before.len() < 4, "nothing was made beside it");
+            fs::remove_file(&path).unwrap();
+        }
+    }
+}
