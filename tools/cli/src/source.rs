@@ -56,8 +56,8 @@ pub(crate) fn tell_waiting(path: &Path, waited: Duration) {
     static TOLD: AtomicU64 = AtomicU64::new(0);
     if waited.is_zero() || TOLD.swap(waited.as_secs(), Ordering::Relaxed) != waited.as_secs() {
         let path = path.display().to_string();
-        let waited = human::duration(waited);
-        note(format_args!("{}: somebody writes to it, waiting ({waited} so far)", human::printable(&path)));
+        let seconds = waited.as_secs();
+        note(format_args!("{}: somebody writes to it, waited {seconds} s so far", human::printable(&path)));
     }
 }
 
