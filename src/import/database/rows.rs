@@ -344,25 +344,24 @@ fn check_packed(type_name: &str, data: &str) -> Result<(), RowFault> {
     Err(packed_row("it must have 3 to 1,024 members"))
 }
 
+/// Appends the list, as far as a record may be long.
 fn write_sources(cell: &[u8], line: &mut String) -> Result<(), RowFault> {
-    let too_many = || RowFault::Fatal(too_long());
     line.push_str(",\"sourceEventSeqs\":[");
     let mut first = true;
     let decoded = sources::decode(cell, |seq| {
-        line.push_str(if first { "" } else { "," });
-        line.push_str(&seq.to_string());
-        first = false;
+        if line.len() <= record_bytes_max() {
+            line.push_str(if first { "" } else { "," });
+            line.push_str(&seq.to_string());
+            first = false;
+        }
     });
     line.push(']');
     if line.len() > record_bytes_max() {
-        return Err(too_many());
+        return Err(RowFault::Fatal(too_long()));
     }
     decoded.map_err(|what| {
-        unusable(
-            RefusalKind::Provenance,
-            "source-varints",
-            format!("source_event_seqs does not decode: {what}"),
-        )
+        let message = format!("source_event_seqs does not decode: {what}");
+        unusable(RefusalKind::Provenance, "source-varints", message)
     })
 }
 
