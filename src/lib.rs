@@ -41,6 +41,8 @@ pub mod limits;
 pub mod log;
 pub mod projection;
 pub mod repair;
+#[cfg(feature = "sqlite")]
+mod sqlite;
 pub mod storage;
 mod store;
 

@@ -23,6 +23,8 @@ pub use legacy::{legacy_kind, legacy_refusal};
 pub use model::{Admitted, Candidate, Event, Origin, Placement, Provenance, SessionState, SurfaceOp};
 pub use payload::Payload;
 pub use request_header::{CanonicalHeader, HeaderReason};
+#[cfg(feature = "sqlite")]
+pub(crate) use session_header::check_format_version;
 pub use session_header::{SessionHeader, parse_header_line};
 pub use verdict::{Family, Refusal, RefusalKind, RepairKind, Warning, WarningKind};
 pub use vocabulary::{KNOWN_TYPES, Vocabulary, code_of, is_surface_type, name_of};

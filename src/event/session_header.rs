@@ -3,6 +3,8 @@
 //!
 //! Unknown members of a header line are dropped, as the format says; everything else is kept without loss.
 
+use std::fmt::Display;
+
 use super::envelope::not_json;
 use super::json::{JsonString, Value, validate, write_string};
 use super::verdict::{Refusal, RefusalKind};
@@ -154,14 +156,18 @@ pub fn parse_header_line(text: &str) -> Result<SessionHeader, Refusal> {
 
 /// A numeric version other than 0 is another format, decided before any shape (spec sections 1.2 and 2.3).
 fn check_version(version: Option<Value<'_>>) -> Result<(), Refusal> {
-    let Some(version) = version.and_then(|v| v.number()) else { return Ok(()) };
-    if version > 0.0 {
+    version.and_then(|v| v.number()).map_or(Ok(()), |version| check_format_version(version, 0.0))
+}
+
+/// Refuses a version that is not the `zero` of its type.
+pub(crate) fn check_format_version<V: PartialOrd + Display>(version: V, zero: V) -> Result<(), Refusal> {
+    if version > zero {
         let message = format!(
             "written by a newer harness (format version {version}); this release reads version 0: upgrade it"
         );
         return Err(Refusal::new(RefusalKind::NewerFormat, "format-version", message));
     }
-    if version < 0.0 {
+    if version < zero {
         let message =
             format!("format version {version} is older than version 0, and there is no upgrade path");
         return Err(Refusal::new(RefusalKind::OlderFormat, "format-version", message));

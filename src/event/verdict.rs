@@ -222,9 +222,10 @@ impl RefusalKind {
             K::UnsupportedEvent => "allow the type if it is one of yours, or use a release that knows it",
             K::SeqGap => "restore the missing events from a backup",
             K::SeqFork => "keep one of the two branches in a copy",
-            K::NotSqlite | K::SqliteSchema | K::SqliteCorrupt | K::SqliteTruncated | K::OrphanEvents => {
-                "give a log in a format that is read"
-            }
+            K::NotSqlite => "give a log in a format that is read",
+            K::SqliteSchema => "export the sessions with the release that wrote them",
+            K::SqliteCorrupt | K::SqliteTruncated => "restore the database from a backup",
+            K::OrphanEvents => "restore the sessions table from a backup, or mend it in a copy",
             K::Limit => "it is more than can be kept; shorten it in a copy",
             _ => "mend it in a copy of the log",
         })
@@ -277,6 +278,8 @@ pub struct Refusal {
     pub line: Option<u64>,
     /// Byte offset in the file (or in its decompressed text).
     pub offset: Option<u64>,
+    /// The row of an SQLite table, which has no line and no offset.
+    pub rowid: Option<i64>,
     /// The event.
     pub seq: Option<Seq>,
     /// What is wrong and what to do next, for people.
@@ -287,7 +290,7 @@ impl Refusal {
     /// A refusal without a place.
     #[must_use]
     pub fn new(kind: RefusalKind, rule: &'static str, message: impl Into<String>) -> Self {
-        Self { kind, rule, line: None, offset: None, seq: None, message: message.into() }
+        Self { kind, rule, line: None, offset: None, rowid: None, seq: None, message: message.into() }
     }
 
     /// The same refusal at an event.
@@ -302,6 +305,13 @@ impl Refusal {
     pub fn at_line(mut self, line: u64, offset: u64) -> Self {
         self.line.get_or_insert(line);
         self.offset.get_or_insert(offset);
+        self
+    }
+
+    /// The same refusal at a row of an SQLite table. A row that is already known stays.
+    #[must_use]
+    pub fn at_row(mut self, rowid: i64) -> Self {
+        self.rowid.get_or_insert(rowid);
         self
     }
 

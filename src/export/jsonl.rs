@@ -4,7 +4,7 @@
 
 use std::io::Write;
 
-use super::pack::{Packer, write_line};
+use super::pack::{Packer, Piece};
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::{Event, SessionHeader};
 use crate::format::compress::{FrameEncoder, LEVEL_DEFAULT};
@@ -80,9 +80,13 @@ impl<W: Write> JsonlWriter<W> {
             let message = format!("export: jsonl cannot hold an event named {}", event.type_name);
             return Err(Error::new(ErrorKind::Unsupported, message).with_seq(event.seq));
         }
+        let mut write = |piece: Piece<'_>| {
+            piece.write_line(&mut self.text);
+            Ok(())
+        };
         match &mut self.packer {
-            Some(packer) => packer.push(event, &mut self.text),
-            None => write_line(event, &mut self.text),
+            Some(packer) => packer.push(event, &mut write)?,
+            None => write(Piece::Event(event))?,
         }
         if self.text.len() < PIECE_BYTES { Ok(()) } else { self.write_piece() }
     }
@@ -94,7 +98,10 @@ impl<W: Write> JsonlWriter<W> {
     /// [`ErrorKind::Io`] from the output.
     pub fn finish(mut self) -> Result<W> {
         if let Some(packer) = &mut self.packer {
-            packer.flush(&mut self.text);
+            packer.flush(&mut |piece| {
+                piece.write_line(&mut self.text);
+                Ok(())
+            })?;
         }
         self.write_piece()?;
         self.out.flush().map_err(write_error)?;

@@ -8,8 +8,12 @@ mod pack;
 mod publish;
 mod redact;
 mod session;
+#[cfg(feature = "sqlite")]
+mod sqlite;
 
 pub use jsonl::{JsonlFormat, JsonlWriter};
 pub(crate) use publish::publish;
 pub use redact::{FindSecrets, Redactor, Secret, Sink};
 pub use session::{export_session, export_session_to, write_session};
+#[cfg(feature = "sqlite")]
+pub use sqlite::SqliteWriter;

@@ -95,6 +95,20 @@ pub(crate) fn publish(
 ) -> Result<()> {
     let (temporary, file) = Temporary::create(path)?;
     let file = write(BufWriter::new(file))?.into_inner().map_err(|e| failed(path, e.into_error()))?;
+    publish_temporary(temporary, file, path, check)
+}
+
+/// Syncs a whole file, has it checked, and gives it its name, which must be free.
+///
+/// # Errors
+///
+/// As [`publish`].
+pub(super) fn publish_temporary(
+    temporary: Temporary,
+    file: File,
+    path: &Path,
+    check: impl FnOnce(&Path) -> Result<()>,
+) -> Result<()> {
     file.sync_all().map_err(|e| failed(path, e))?;
     // Some systems rename and remove only what nobody has open.
     drop(file);
@@ -121,11 +135,18 @@ fn name(whole: &Path, path: &Path, link: impl Fn(&Path, &Path) -> io::Result<()>
 }
 
 /// A file of our own beside the target, removed when dropped.
-struct Temporary(PathBuf);
+#[derive(Debug)]
+pub(super) struct Temporary(PathBuf);
 
 impl Temporary {
+    /// Where it is.
+    #[cfg(feature = "sqlite")]
+    pub(super) fn path(&self) -> &Path {
+        &self.0
+    }
+
     /// Names are `<target>.<12 hex digits>.tmp`, where the digits only need to be free.
-    fn create(target: &Path) -> Result<(Self, File)> {
+    pub(super) fn create(target: &Path) -> Result<(Self, File)> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let mut options = OpenOptions::new();
         options.write(true).create_new(true);

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::jsonl::{JsonlFormat, JsonlWriter};
 use super::publish::{publish_file, publish_session};
-use super::redact::Redactor;
+use super::redact::{Redactor, Sink};
 use crate::ids::Seq;
 use crate::{Result, Session};
 
@@ -25,7 +25,7 @@ pub fn export_session(
     packed: bool,
     redactor: Option<&mut Redactor<'_>>,
 ) -> Result<PathBuf> {
-    let write = |writer: &mut JsonlWriter<_>| write_events(session, redactor, writer);
+    let write = |writer: &mut JsonlWriter<_>| each_event(session, redactor, &mut |event| writer.event(event));
     publish_session(root, format, packed, session.header(), write)
 }
 
@@ -41,7 +41,7 @@ pub fn export_session_to(
     packed: bool,
     redactor: Option<&mut Redactor<'_>>,
 ) -> Result<()> {
-    let write = |writer: &mut JsonlWriter<_>| write_events(session, redactor, writer);
+    let write = |writer: &mut JsonlWriter<_>| each_event(session, redactor, &mut |event| writer.event(event));
     publish_file(path, format, packed, session.header(), write)
 }
 
@@ -58,21 +58,22 @@ pub fn write_session(
     redactor: Option<&mut Redactor<'_>>,
 ) -> Result<()> {
     let mut writer = JsonlWriter::new(BufWriter::new(out), format, packed, session.header())?;
-    write_events(session, redactor, &mut writer)?;
+    each_event(session, redactor, &mut |event| writer.event(event))?;
     let mut out = writer.finish()?;
     out.flush().map_err(|source| crate::Error::io("export: write", source))
 }
 
-fn write_events<W: Write>(
+/// Shows all events of `session`, without their secrets if there is a redactor.
+pub(super) fn each_event(
     session: &Session,
     redactor: Option<&mut Redactor<'_>>,
-    writer: &mut JsonlWriter<W>,
+    sink: &mut Sink<'_>,
 ) -> Result<()> {
     let all = Seq::new(0)..session.next_seq()?;
     let Some(redactor) = redactor else {
-        return session.for_each(all, &mut |event| writer.event(&event));
+        return session.for_each(all, &mut |event| sink(&event));
     };
     redactor.begin();
-    session.for_each(all, &mut |event| redactor.event(event, &mut |event| writer.event(event)))?;
-    redactor.finish(&mut |event| writer.event(event))
+    session.for_each(all, &mut |event| redactor.event(event, sink))?;
+    redactor.finish(sink)
 }

@@ -86,11 +86,25 @@ impl FrameEncoder {
     ///
     /// [`ErrorKind::Limit`] when there is no memory for it, [`ErrorKind::Invalid`] for an impossible level.
     pub fn new(level: i32, checksum: bool) -> Result<Self> {
+        Self::with(level, checksum, false)
+    }
+
+    /// An encoder of the given level without a content checksum. Its frames state their content size, as those in the
+    /// cells of the reference's databases (spec section 21).
+    ///
+    /// # Errors
+    ///
+    /// As [`new`](Self::new).
+    pub fn with_content_size(level: i32) -> Result<Self> {
+        Self::with(level, false, true)
+    }
+
+    fn with(level: i32, checksum: bool, content_size: bool) -> Result<Self> {
         let mut context = CCtx::try_create().ok_or_else(|| no_memory("create a zstd encoder"))?;
         for parameter in [
             CParameter::CompressionLevel(level),
             CParameter::ChecksumFlag(checksum),
-            CParameter::ContentSizeFlag(false),
+            CParameter::ContentSizeFlag(content_size),
         ] {
             context.set_parameter(parameter).map_err(library_error)?;
         }

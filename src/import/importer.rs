@@ -4,23 +4,26 @@
 //! already is compared event by event: it is skipped, it extends the stored session, or it is refused.
 
 use std::collections::{HashMap, HashSet};
-use std::fs::{self, File};
-use std::io::{self, Read, Seek, SeekFrom};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use super::discover::{Found, Source, SourceFormat, discover};
 use super::judge::{Judge, JudgeOptions};
 use super::judgement::Judgement;
+use super::part::{Part, Waiting};
 use super::target::{Mode, Outcome, Target};
-use super::{Item, Lines, RecordSource, ZstdFrames};
+use super::{Item, RecordSource};
 use crate::event::{Refusal, RefusalKind, parse_header_line};
-use crate::{Cancel, Error, Result, Store};
+use crate::{Cancel, Result, Store};
 
 /// Reads sources with one set of options.
 #[derive(Debug, Clone, Default)]
 pub struct Importer {
     options: JudgeOptions,
     cancel: Cancel,
+    format: Option<SourceFormat>,
+    waiting: Waiting,
 }
 
 /// All sources under some paths, in the order in which they are taken.
@@ -39,8 +42,9 @@ pub struct Plan {
 /// One log of a [`Plan`].
 #[derive(Debug, Clone)]
 pub struct PlannedSource {
-    /// Where and what it is.
+    /// Where and what it is. The bytes of a database are shared out among its sessions.
     pub source: Source,
+    pub(super) part: Part,
     /// Why it must not be imported, whatever it holds: its session id lies elsewhere too.
     pub ambiguous: Option<Refusal>,
 }
@@ -56,13 +60,15 @@ pub struct SourceReport {
     pub added: u64,
     /// Events that the store held already.
     pub skipped: u64,
+    /// The session's id where the place alone tells it: in a database.
+    pub id: Option<String>,
 }
 
 impl Importer {
     /// An importer that judges with `options`.
     #[must_use]
     pub fn new(options: JudgeOptions) -> Self {
-        Self { options, cancel: Cancel::new() }
+        Self { options, ..Self::default() }
     }
 
     /// The same importer, ended by `cancel`: between two records of a log it then gives up with
@@ -73,8 +79,23 @@ impl Importer {
         Self { cancel: cancel.clone(), ..self }
     }
 
+    /// Reads every source as `format`, whatever it looks like. JSONL may still be in zstd frames, and nothing is still
+    /// nothing.
+    #[must_use]
+    pub fn reading(self, format: SourceFormat) -> Self {
+        Self { format: Some(format), ..self }
+    }
+
+    /// Has `tell` called, with the path and how long was waited so far, each time a database that somebody writes to is
+    /// about to be waited for. It is given up after five seconds.
+    #[must_use]
+    pub fn on_wait(self, tell: impl Fn(&Path, std::time::Duration) + Send + Sync + 'static) -> Self {
+        Self { waiting: Waiting::telling(tell), ..self }
+    }
+
     /// Finds the logs at or under `paths`, each once however often it is named, and notices session ids that lie in two
-    /// places. Reads one header a log.
+    /// places. Reads one header a log. Each session of a database is a source, and so is each fault of the database as a
+    /// whole.
     #[must_use]
     pub fn plan(&self, paths: &[PathBuf]) -> Plan {
         let mut plan = Plan::default();
@@ -86,7 +107,7 @@ impl Importer {
                     Found::Source(source) => {
                         let real = fs::canonicalize(&source.path).unwrap_or_else(|_| source.path.clone());
                         if known.insert(real) {
-                            plan.sources.push(PlannedSource { source, ambiguous: None });
+                            self.add(source, &mut plan);
                         }
                     }
                     Found::Unreadable { path, error } => plan.unreadable.push((path, error)),
@@ -99,13 +120,31 @@ impl Importer {
         plan
     }
 
+    /// Adds the logs of a file.
+    fn add(&self, mut source: Source, plan: &mut Plan) {
+        source.format = match (self.format, source.format) {
+            (_, SourceFormat::Empty) | (None, _) => source.format,
+            (Some(SourceFormat::Jsonl), SourceFormat::JsonlZstd) => SourceFormat::JsonlZstd,
+            (Some(format), _) => format,
+        };
+        match Part::all_of(&source, &self.waiting) {
+            Ok(parts) if parts.is_empty() => plan.ignored.push((source.path, "a database without a session")),
+            Ok(parts) => plan.sources.extend(parts.into_iter().map(|(part, bytes)| PlannedSource {
+                source: Source { bytes, ..source.clone() },
+                part,
+                ambiguous: None,
+            })),
+            Err(error) => plan.unreadable.push((source.path, error)),
+        }
+    }
+
     /// Judges a log without a store. `progress` is told the bytes read so far.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::Io`](crate::ErrorKind::Io) if it cannot be read.
     pub fn inspect(&self, planned: &PlannedSource, progress: &dyn Fn(u64)) -> Result<SourceReport> {
-        let (judgement, outcome) = self.pass(planned, &self.options, Target::nowhere(), progress)?;
+        let (judgement, outcome) = self.pass(planned, &self.options, &Target::nowhere, progress)?;
         Ok(SourceReport::new(planned, judgement, &outcome))
     }
 
@@ -120,8 +159,8 @@ impl Importer {
         planned: &PlannedSource,
         progress: &dyn Fn(u64),
     ) -> Result<SourceReport> {
-        let target = Target::store(store, Mode::Compare);
-        let (judgement, outcome) = self.pass(planned, &self.options_for(store)?, target, progress)?;
+        let target = || Target::store(store, Mode::Compare);
+        let (judgement, outcome) = self.pass(planned, &self.options_for(store)?, &target, progress)?;
         Ok(SourceReport::new(planned, judgement, &outcome))
     }
 
@@ -145,7 +184,7 @@ impl Importer {
             store.register_type(name)?;
         }
         let options = self.options_for(store)?;
-        let pass = |mode| self.pass(planned, &options, Target::store(store, mode), progress);
+        let pass = |mode| self.pass(planned, &options, &|| Target::store(store, mode), progress);
         let (mut judgement, mut outcome) = pass(Mode::Create)?;
         if outcome.extends {
             (judgement, outcome) = pass(Mode::Extend)?;
@@ -160,50 +199,77 @@ impl Importer {
         Ok(options)
     }
 
-    /// Reads a log once from its beginning to its end.
-    fn pass(
+    /// Reads a log from its beginning to its end; again, if somebody wrote to it meanwhile.
+    fn pass<'s>(
         &self,
         planned: &PlannedSource,
         options: &JudgeOptions,
-        target: Target<'_>,
+        target: &dyn Fn() -> Target<'s>,
         progress: &dyn Fn(u64),
     ) -> Result<(Judgement, Outcome)> {
-        let mut target = if planned.ambiguous.is_some() { Target::nowhere() } else { target };
-        let mut judgement = with_source(planned, progress, |records| {
-            let mut judge = Judge::new(options);
-            while !judge.is_decided() {
-                self.cancel.check()?;
-                let item = records.next_item().map_err(|error| unreadable(planned, error))?;
-                let Some(item) = item else { break };
-                if let Item::Record(record) = &item {
-                    target.next_record(record);
-                }
-                judge.take(item, &mut |admitted| target.push(admitted))?;
-                if let Some(header) = judge.header() {
-                    target.decide(header)?;
-                }
-            }
-            Ok(judge.finish())
+        let target = || if planned.ambiguous.is_some() { Target::nowhere() } else { target() };
+        let (judgement, target) = planned.read(options.lossy_utf8, &self.waiting, progress, |records| {
+            let mut target = target();
+            let judgement = self.judge_into(&mut target, records, options, planned)?;
+            Ok((judgement, target))
         })?;
-        if judgement.refusal.is_none() {
-            judgement.refusal.clone_from(&planned.ambiguous);
+        conclude(judgement, target, planned)
+    }
+
+    /// Judges records, and has the target take what is admitted.
+    fn judge_into(
+        &self,
+        target: &mut Target<'_>,
+        records: &mut dyn RecordSource,
+        options: &JudgeOptions,
+        planned: &PlannedSource,
+    ) -> Result<Judgement> {
+        let mut judge = Judge::new(options);
+        while !judge.is_decided() {
+            self.cancel.check()?;
+            let Some(item) = records.next_item().map_err(|error| planned.unreadable(error))? else { break };
+            target.next_item(&item);
+            judge.take(item, &mut |admitted| target.push(admitted))?;
+            if let Some(header) = judge.header() {
+                target.decide(header)?;
+            }
         }
-        let mut outcome = target.conclude(judgement.refusal.is_some())?;
-        if let Some(conflict) = outcome.conflict.take() {
-            judgement.refusal.get_or_insert(conflict);
-        }
-        if judgement.refusal.is_some() {
-            judgement.state = None;
-            judgement.repair = None;
-        }
-        Ok((judgement, outcome))
+        Ok(judge.finish())
     }
 }
 
+/// Makes the events the store's, unless the log is refused.
+fn conclude(
+    mut judgement: Judgement,
+    target: Target<'_>,
+    planned: &PlannedSource,
+) -> Result<(Judgement, Outcome)> {
+    planned.part.warn(&mut judgement.warnings);
+    if judgement.refusal.is_none() {
+        judgement.refusal.clone_from(&planned.ambiguous);
+    }
+    let mut outcome = target.conclude(judgement.refusal.is_some())?;
+    if let Some(conflict) = outcome.conflict.take() {
+        judgement.refusal.get_or_insert(conflict);
+    }
+    if judgement.refusal.is_some() {
+        judgement.state = None;
+        judgement.repair = None;
+    }
+    Ok((judgement, outcome))
+}
+
 impl SourceReport {
+    /// The session's id, as far as it is known.
+    #[must_use]
+    pub fn session(&self) -> Option<&str> {
+        self.judgement.header.as_ref().map(|header| &*header.id).or(self.id.as_deref())
+    }
+
     fn new(planned: &PlannedSource, judgement: Judgement, outcome: &Outcome) -> Self {
         let path = planned.source.path.clone();
-        Self { path, judgement, added: outcome.added, skipped: outcome.skipped }
+        let id = planned.part.id();
+        Self { path, judgement, added: outcome.added, skipped: outcome.skipped, id }
     }
 }
 
@@ -226,33 +292,16 @@ fn mark_ambiguous(sources: &mut [PlannedSource]) {
 
 /// The session id that a log claims, if its header says one.
 fn header_id(planned: &PlannedSource) -> Option<String> {
-    let read = with_source(planned, &|_| (), |records| {
-        let first = records.next_item().map_err(|error| unreadable(planned, error))?;
+    if !matches!(planned.part, Part::File) {
+        return planned.part.id();
+    }
+    let read = planned.read(false, &Waiting::default(), &|_| (), |records| {
+        let first = records.next_item().map_err(|error| planned.unreadable(error))?;
         let Some(Item::Record(record)) = first else { return Ok(None) };
         let text = std::str::from_utf8(record.bytes).ok();
         Ok(text.and_then(|text| parse_header_line(text).ok()).map(|header| header.id))
     });
     read.ok().flatten()
-}
-
-fn with_source<T>(
-    planned: &PlannedSource,
-    progress: &dyn Fn(u64),
-    use_records: impl FnOnce(&mut dyn RecordSource) -> Result<T>,
-) -> Result<T> {
-    let file = File::open(&planned.source.path).map_err(|error| unreadable(planned, error))?;
-    let file = Counted { file, read: 0, progress };
-    match planned.source.format {
-        SourceFormat::Jsonl | SourceFormat::Empty => use_records(&mut Lines::new(file)),
-        SourceFormat::JsonlZstd => {
-            use_records(&mut ZstdFrames::new(file).map_err(|error| unreadable(planned, error))?)
-        }
-        SourceFormat::Sqlite => use_records(&mut NoReader(Some(no_reader()))),
-    }
-}
-
-fn unreadable(planned: &PlannedSource, error: io::Error) -> Error {
-    Error::io("read log", error).with_path(&planned.source.path)
 }
 
 fn duplicate_id(id: &str, here: &Path, there: &Path) -> Refusal {
@@ -262,40 +311,4 @@ fn duplicate_id(id: &str, here: &Path, there: &Path) -> Refusal {
         there.display()
     );
     Refusal::new(RefusalKind::DuplicateId, "one-place-per-id", message)
-}
-
-/// A database, which no reader here understands.
-struct NoReader(Option<Refusal>);
-
-fn no_reader() -> Refusal {
-    let message = "this is an SQLite database; this build reads JSONL and zstd JSONL only";
-    Refusal::new(RefusalKind::SqliteSchema, "sqlite", message)
-}
-
-impl RecordSource for NoReader {
-    fn next_item(&mut self) -> io::Result<Option<Item<'_>>> {
-        Ok(self.0.take().map(Item::Fault))
-    }
-}
-
-/// A file that tells how much of it was read.
-struct Counted<'p> {
-    file: File,
-    read: u64,
-    progress: &'p dyn Fn(u64),
-}
-
-impl Read for Counted<'_> {
-    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        let bytes = self.file.read(buf)?;
-        self.read += bytes as u64;
-        (self.progress)(self.read);
-        Ok(bytes)
-    }
-}
-
-impl Seek for Counted<'_> {
-    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
-        self.file.seek(to)
-    }
 }

@@ -14,7 +14,7 @@ use self::tail::{Issue, sequence_fault};
 use super::decode::{Decoded, decode, is_nul_run};
 use super::judgement::{Judgement, Repair};
 use super::packed::{self, CHUNK_TYPE, Rows};
-use super::{Item, Record, RecordSource};
+use super::{Item, Record, RecordOrigin, RecordSource};
 use crate::error::{Error, Result};
 use crate::event::{
     Admitted, Candidate, Event, Origin, Payload, Refusal, RefusalKind, RepairKind, SessionHeader,
@@ -114,6 +114,14 @@ impl<'o> Judge<'o> {
     pub fn take(&mut self, item: Item<'_>, sink: &mut Sink<'_>) -> Result<()> {
         match item {
             Item::Record(record) => self.record(&record, sink),
+            Item::HeaderRow { header, .. } => {
+                self.begin(*header);
+                Ok(())
+            }
+            Item::Unusable(record, refusal) => {
+                self.unusable(&record, refusal);
+                Ok(())
+            }
             Item::Fault(refusal) => {
                 self.refuse(refusal);
                 Ok(())
@@ -181,7 +189,7 @@ impl<'o> Judge<'o> {
 
     /// The first record (spec section 1.2).
     fn header_line(&mut self, record: &Record<'_>) {
-        let place = |refusal: Refusal| refusal.at_line(record.line, record.offset);
+        let place = |refusal: Refusal| record.place().mark(refusal);
         let no_header = |message: String| Refusal::new(RefusalKind::NoHeader, "header-line", message);
         if record.bytes.starts_with(b"\xEF\xBB\xBF") {
             let message = "the file begins with a byte order mark (EF BB BF): take these 3 bytes off a copy";
@@ -204,11 +212,25 @@ impl<'o> Judge<'o> {
         }
         match parse_header_line(&decoded.text) {
             Ok(header) => {
-                self.session = Some(Session::new(&header.id, header.seed_length));
-                self.header = Some(header);
+                self.begin(header);
                 self.warn_of_repeated_key(record, &decoded, None);
             }
             Err(refusal) => self.refuse(place(refusal)),
+        }
+    }
+
+    fn begin(&mut self, header: SessionHeader) {
+        self.session = Some(Session::new(&header.id, header.seed_length));
+        self.header = Some(header);
+    }
+
+    /// A record that its container cannot give.
+    fn unusable(&mut self, record: &Record<'_>, refusal: Refusal) {
+        self.end_offset = record.offset + record.bytes.len() as u64;
+        match &mut self.issue {
+            _ if self.refusal.is_some() || self.legacy.is_some() => {}
+            Some(issue) => issue.cut(record, None),
+            None => self.stream_fault(record, None, refusal, RepairKind::BadTail),
         }
     }
 
@@ -239,7 +261,11 @@ impl<'o> Judge<'o> {
             self.refuse(invalid_utf8(record, at));
             return Ok(());
         }
-        match packed::expand(&decoded.text, &decoded.scan) {
+        let rows = match record.origin {
+            RecordOrigin::EventRow(_) => Ok(None),
+            RecordOrigin::Line | RecordOrigin::PackedRow(_) => packed::expand(&decoded.text, &decoded.scan),
+        };
+        match rows {
             Ok(None) => self.event(record, &decoded, sink),
             Ok(Some(rows)) => {
                 self.warn_of_repeated_key(record, &decoded, Some(rows.next_seq()));
@@ -260,7 +286,7 @@ impl<'o> Judge<'o> {
         match parse_record(&decoded.text, &decoded.scan) {
             Ok(candidate) => self.admit(record, candidate, sink),
             Err(refusal) => {
-                self.refuse(refusal.at_line(record.line, record.offset));
+                self.refuse(record.place().mark(refusal));
                 Ok(())
             }
         }
@@ -300,11 +326,11 @@ impl<'o> Judge<'o> {
         let Some(session) = &mut self.session else { return Ok(()) };
         match admit(session, candidate, Origin::Import, &self.options.vocabulary) {
             Ok(event) => {
-                session.fold(&event, Some(record.line));
+                session.fold(&event, record.line_number());
                 sink(&event)
             }
             Err(refusal) => {
-                self.refuse(refusal.at_line(record.line, record.offset));
+                self.refuse(record.place().mark(refusal));
                 Ok(())
             }
         }
@@ -330,7 +356,7 @@ impl<'o> Judge<'o> {
         refusal: Refusal,
         repair: RepairKind,
     ) {
-        let mut refusal = refusal.at_line(record.line, record.offset);
+        let mut refusal = record.place().mark(refusal);
         let expected = self.session.as_ref().map(|session| session.state.next_seq());
         refusal.seq = refusal.seq.or(expected);
         if decoded.is_none() {
@@ -360,7 +386,7 @@ impl<'o> Judge<'o> {
             Some(issue) if committed => {
                 let mut refusal = issue.refusal.clone();
                 refusal.message +=
-                    &format!("; the turn/end on line {} shows that committed records follow", record.line);
+                    &format!("; the turn/end {} shows that committed records follow", behind(record));
                 self.refuse(refusal);
             }
             Some(issue) => issue.cut(record, decoded.as_ref()),
@@ -380,10 +406,9 @@ impl<'o> Judge<'o> {
         let (Some(session), Some(at)) = (&mut self.session, decoded.scan.notes.duplicate_key) else { return };
         let kind = WarningKind::DuplicateKey;
         session.anomalies.warnings_mut().add(kind, || {
-            let offset = record.offset + u64::from(at);
-            let message =
-                format!("a key stands twice in its object, again at offset {offset}; the last one counts");
-            Warning { kind, line: Some(record.line), seq, message }
+            let place = record.byte_place(u64::from(at));
+            let message = format!("a key stands twice in its object, again at {place}; the last one counts");
+            Warning { kind, line: record.line_number(), seq, message }
         });
     }
 
@@ -391,7 +416,7 @@ impl<'o> Judge<'o> {
     fn look_for_legacy(&mut self, record: &Record<'_>, decoded: &Decoded<'_>) -> bool {
         let Some(kind) = legacy_kind(&decoded.text, &decoded.scan) else { return false };
         let refusal = legacy_refusal(kind, decoded.seq_member("seq"));
-        self.refuse(refusal.at_line(record.line, record.offset));
+        self.refuse(record.place().mark(refusal));
         true
     }
 
@@ -409,11 +434,11 @@ impl<'o> Judge<'o> {
 
     fn accepts_lossy(&mut self, record: &Record<'_>, at: u64) -> bool {
         let Some(session) = self.session.as_mut().filter(|_| self.options.lossy_utf8) else { return false };
-        let (kind, line, seq) = (WarningKind::Normalised, Some(record.line), Some(session.state.next_seq()));
+        let (kind, line, seq) =
+            (WarningKind::Normalised, record.line_number(), Some(session.state.next_seq()));
         session.anomalies.warnings_mut().add(kind, || {
-            let offset = record.offset + at;
-            let message =
-                format!("bytes that are not UTF-8, from offset {offset} on, were replaced by U+FFFD");
+            let place = record.byte_place(at);
+            let message = format!("bytes that are not UTF-8, from {place} on, were replaced by U+FFFD");
             Warning { kind, line, seq, message }
         });
         true
@@ -484,6 +509,11 @@ fn with_advice(mut refusal: Refusal, lost: Option<(Seq, Option<Seq>)>) -> Refusa
     refusal
 }
 
+/// Where a record stands, as a sentence goes on.
+fn behind(record: &Record<'_>) -> String {
+    record.rowid().map_or_else(|| format!("on line {}", record.line), |rowid| format!("in row {rowid}"))
+}
+
 fn legacy_rank(kind: RefusalKind) -> Option<u8> {
     match kind {
         RefusalKind::LegacyHeaderDelta => Some(0),
@@ -494,11 +524,14 @@ fn legacy_rank(kind: RefusalKind) -> Option<u8> {
 }
 
 fn invalid_utf8(record: &Record<'_>, at: u64) -> Refusal {
-    let offset = record.offset + at;
-    let message = format!(
-        "the byte at offset {offset} begins no UTF-8 character; replace it on request, or mend a copy"
-    );
-    Refusal::new(RefusalKind::InvalidUtf8, "utf8", message).at_line(record.line, offset)
+    let place = record.byte_place(at);
+    let message =
+        format!("a byte at {place} begins no UTF-8 character; replace it on request, or mend a copy");
+    let refusal = Refusal::new(RefusalKind::InvalidUtf8, "utf8", message);
+    match record.rowid() {
+        None => refusal.at_line(record.line, record.offset + at),
+        Some(rowid) => refusal.at_row(rowid),
+    }
 }
 
 #[cfg(test)]

@@ -87,6 +87,8 @@ pub struct Repair {
     pub line: Option<u64>,
     /// Byte offset from which on the (decompressed) text is cut; absent where no text is.
     pub offset: Option<u64>,
+    /// The first row of an SQLite table that is cut.
+    pub rowid: Option<i64>,
     /// Byte offset in the file of the zstd frame that is cut.
     pub frame_offset: Option<u64>,
     /// What happened and what is lost, for people.
@@ -107,6 +109,7 @@ impl Repair {
             kind,
             line: None,
             offset: None,
+            rowid: None,
             frame_offset: None,
             message,
             bytes_cut: 0,
@@ -131,6 +134,8 @@ pub struct CutRecord {
     pub line: u64,
     /// Byte offset of its first byte in the (decompressed) text.
     pub offset: u64,
+    /// Its row, if it lies in an SQLite table; then line and offset count the rows of the session and their bytes.
+    pub rowid: Option<i64>,
     /// Its seq, if it says one.
     pub seq: Option<Seq>,
     /// Its type, if it says one, cut to a readable length.

@@ -6,7 +6,7 @@
 use std::io::{self, Read};
 use std::ops::Range;
 
-use super::{Item, Record, RecordSource};
+use super::{Item, Record, RecordOrigin, RecordSource};
 use crate::event::{Refusal, RefusalKind};
 use crate::limits::RECORD_BYTES_MAX;
 
@@ -188,7 +188,8 @@ impl Splitter {
                 Refusal::new(RefusalKind::Limit, "record-bytes", message).at_line(line, offset),
             );
         }
-        Item::Record(Record { bytes: &self.buffer[bytes], line, offset, ended, lenient })
+        let origin = RecordOrigin::Line;
+        Item::Record(Record { bytes: &self.buffer[bytes], line, offset, ended, lenient, origin })
     }
 
     #[cfg(test)]
@@ -268,7 +269,7 @@ mod tests {
                     assert_eq!(f.kind, RefusalKind::Limit);
                     (None, f.line.unwrap(), f.offset.unwrap(), true)
                 }
-                Item::TornFrame { .. } => panic!("plain text has no frames"),
+                item => panic!("plain text has no {item:?}"),
             });
         }
         seen

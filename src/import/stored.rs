@@ -4,7 +4,7 @@ use std::io;
 
 use super::judge::{JudgeOptions, judge};
 use super::judgement::Judgement;
-use super::{Item, Record, RecordSource};
+use super::{Item, Record, RecordOrigin, RecordSource};
 use crate::ids::Seq;
 use crate::{Error, Events, Result, Session};
 
@@ -58,6 +58,7 @@ impl RecordSource for StoredLines {
             offset: self.offset,
             ended: true,
             lenient: false,
+            origin: RecordOrigin::Line,
         };
         Ok(Some(Item::Record(record)))
     }

@@ -2,8 +2,8 @@
 //!
 //! What the store has against one log is that log's refusal; only what ends every import is an error.
 
-use super::Record;
 use super::judgement::word;
+use super::{Item, Place};
 use crate::event::json::{JsonString, Value, equal};
 use crate::event::{Admitted, Event, Refusal, RefusalKind, SessionHeader};
 use crate::ids::Seq;
@@ -14,9 +14,9 @@ use crate::{Error, ErrorKind, Events, Result, Session, Store};
 pub(super) struct Target<'s> {
     store: Option<&'s Store>,
     mode: Mode,
-    place: Place,
-    /// Line and offset of the record that is judged now.
-    at: (u64, u64),
+    destination: Destination,
+    /// Where the record stands that is judged now.
+    at: Place,
     seen: u64,
 }
 
@@ -41,7 +41,7 @@ pub(super) struct Outcome {
     pub(super) extends: bool,
 }
 
-enum Place {
+enum Destination {
     /// The header has not come yet, or nobody wants the events.
     Nowhere,
     /// The store has no such session.
@@ -62,7 +62,13 @@ struct Comparison {
 
 impl<'s> Target<'s> {
     pub(super) fn nowhere() -> Self {
-        Self { store: None, mode: Mode::Compare, place: Place::Nowhere, at: (1, 0), seen: 0 }
+        Self {
+            store: None,
+            mode: Mode::Compare,
+            destination: Destination::Nowhere,
+            at: Place::Line(1, 0),
+            seen: 0,
+        }
     }
 
     pub(super) fn store(store: &'s Store, mode: Mode) -> Self {
@@ -70,16 +76,20 @@ impl<'s> Target<'s> {
     }
 
     /// Notes the record that the events to come are in.
-    pub(super) fn next_record(&mut self, record: &Record<'_>) {
-        self.at = (record.line, record.offset);
+    pub(super) fn next_item(&mut self, item: &Item<'_>) {
+        match item {
+            Item::Record(record) => self.at = record.place(),
+            Item::HeaderRow { rowid, .. } => self.at = Place::Row(*rowid),
+            Item::Unusable(..) | Item::Fault(_) | Item::TornFrame { .. } => {}
+        }
     }
 
     /// Chooses the destination by the log's header. Later calls change nothing.
     pub(super) fn decide(&mut self, header: &SessionHeader) -> Result<()> {
         let Some(store) = self.store.take() else { return Ok(()) };
-        self.place = match place_of(store, self.mode, header) {
+        self.destination = match place_of(store, self.mode, header) {
             Ok(place) => place,
-            Err(error) => Place::Refused(refusal_of(error)?),
+            Err(error) => Destination::Refused(refusal_of(error)?),
         };
         self.refuse_at_record();
         Ok(())
@@ -87,41 +97,39 @@ impl<'s> Target<'s> {
 
     pub(super) fn push(&mut self, admitted: &Admitted<'_>) -> Result<()> {
         self.seen += 1;
-        let pushed = match &mut self.place {
-            Place::New(Some(ingest)) => ingest.push(admitted).map(|()| None),
-            Place::Stored(comparison) => comparison.push(admitted),
-            Place::Nowhere | Place::New(None) | Place::Refused(_) => return Ok(()),
+        let pushed = match &mut self.destination {
+            Destination::New(Some(ingest)) => ingest.push(admitted).map(|()| None),
+            Destination::Stored(comparison) => comparison.push(admitted),
+            Destination::Nowhere | Destination::New(None) | Destination::Refused(_) => return Ok(()),
         };
         let refusal = match pushed {
             Ok(None) => return Ok(()),
             Ok(Some(refusal)) => refusal,
             Err(error) => refusal_of(error)?,
         };
-        self.place = Place::Refused(refusal);
+        self.destination = Destination::Refused(refusal);
         self.refuse_at_record();
         Ok(())
     }
 
     /// Makes the log's events the store's, unless the log is `refused`.
     pub(super) fn conclude(self, refused: bool) -> Result<Outcome> {
-        let outcome = match self.place {
+        let outcome = match self.destination {
             _ if refused => Ok(Outcome::default()),
-            Place::Nowhere => Ok(Outcome::default()),
-            Place::Refused(refusal) => Ok(Outcome { conflict: Some(refusal), ..Outcome::default() }),
-            Place::New(ingest) => {
+            Destination::Nowhere => Ok(Outcome::default()),
+            Destination::Refused(refusal) => Ok(Outcome { conflict: Some(refusal), ..Outcome::default() }),
+            Destination::New(ingest) => {
                 let finished = ingest.map_or(Ok(()), |ingest| ingest.finish().map(drop));
                 finished.map(|()| Outcome { added: self.seen, ..Outcome::default() })
             }
-            Place::Stored(comparison) => comparison.conclude(self.seen),
+            Destination::Stored(comparison) => comparison.conclude(self.seen),
         };
         outcome.or_else(|error| Ok(Outcome { conflict: Some(refusal_of(error)?), ..Outcome::default() }))
     }
 
     fn refuse_at_record(&mut self) {
-        if let Place::Refused(refusal) = &mut self.place {
-            let (line, offset) = self.at;
-            refusal.line.get_or_insert(line);
-            refusal.offset.get_or_insert(offset);
+        if let Destination::Refused(refusal) = &mut self.destination {
+            *refusal = self.at.mark(refusal.clone());
         }
     }
 }
@@ -163,18 +171,18 @@ impl Comparison {
     }
 }
 
-fn place_of(store: &Store, mode: Mode, header: &SessionHeader) -> Result<Place> {
+fn place_of(store: &Store, mode: Mode, header: &SessionHeader) -> Result<Destination> {
     match store.session(&header.id) {
         Ok(session) => Ok(match header_difference(session.header(), header) {
-            Some(what) => Place::Refused(conflict(format!(
+            Some(what) => Destination::Refused(conflict(format!(
                 "the store holds a session {} with another {what}; give one of them a new id",
                 header.id
             ))),
-            None => Place::Stored(Box::new(Comparison::new(session, mode)?)),
+            None => Destination::Stored(Box::new(Comparison::new(session, mode)?)),
         }),
         Err(error) if error.kind() == ErrorKind::NotFound => {
             let ingest = (mode != Mode::Compare).then(|| store.ingest(header.clone())).transpose()?;
-            Ok(Place::New(ingest.map(Box::new)))
+            Ok(Destination::New(ingest.map(Box::new)))
         }
         Err(error) => Err(error),
     }

@@ -83,6 +83,9 @@ pub(super) fn run(
             Item::Record(record) => pass.line(&record, frame)?,
             Item::Fault(refusal) => pass.fault(refusal, frame),
             Item::TornFrame { offset, bytes } => pass.torn_frame(offset, bytes, frame),
+            // Of databases only, which are refused before.
+            Item::Unusable(_, refusal) => pass.fault(refusal, frame),
+            Item::HeaderRow { .. } => {}
         }
     }
     pass.settle_padding(source.stamp.bytes, source.is_plain());

@@ -10,7 +10,7 @@ use sessionlog::{AppendOptions, Draft, Seq};
 use crate::support::{memory_store, shared};
 
 /// Runs a case's script and gives the directory that it wrote.
-fn written(script: &str, environment: &[(&str, &str)]) -> Option<(tempfile::TempDir, PathBuf)> {
+pub(crate) fn written(script: &str, environment: &[(&str, &str)]) -> Option<(tempfile::TempDir, PathBuf)> {
     let shared = shared()?;
     let dir = tempfile::tempdir().unwrap();
     let run = Command::new("python3")
@@ -134,6 +134,7 @@ fn case_68_sessions_of_colliding_projects_keep_their_own_cwd() {
     assert_eq!(cwds, expected.map(|(id, cwd)| (id.to_owned(), cwd.to_owned())));
 }
 
+#[cfg(not(feature = "sqlite"))]
 #[test]
 fn a_database_is_refused_at_once_and_hides_nothing() {
     let Some(shared) = shared() else { return };

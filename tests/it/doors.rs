@@ -364,6 +364,60 @@ fn importing_and_inspecting_answer_as_the_table_says() {
     }
 }
 
+/// A row can say less than a line: what it cannot hold is mute at this door.
+#[cfg(feature = "sqlite")]
+#[test]
+fn rows_of_a_database_answer_as_lines_do() {
+    use crate::sqlite::{add_session, database, inspect_all};
+    let mut said = 0;
+    for bad in table() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("s.db");
+        let rows = database(&path);
+        add_session(&rows, "s");
+        let end = event(NEXT + 1, "turn/end", r#"{"turn":1,"reason":{"kind":"completed"}}"#, "");
+        good().iter().chain([&end]).for_each(|json| assert!(add_row(&rows, json).is_some()));
+        if add_row(&rows, &bad.json).is_some() {
+            said += 1;
+            let report = inspect_all(&path).remove(0);
+            assert_eq!(judged(&report), bad.import, "{}: {:?}", bad.json, report.judgement.refusal);
+            let rowid = report.judgement.refusal.as_ref().map(|refusal| refusal.rowid.is_some());
+            assert!(rowid != Some(false), "{:?}", report.judgement.refusal);
+        }
+    }
+    assert!(said > 40, "{said} of the table");
+}
+
+/// Adds the row of an event, if there is one.
+#[cfg(feature = "sqlite")]
+fn add_row(rows: &rusqlite::Connection, json: &str) -> Option<()> {
+    let mut members: BTreeMap<String, Box<RawValue>> = serde_json::from_str(json).ok()?;
+    let mut take = |name: &str| members.remove(name).map(|value| value.get().to_owned());
+    let type_name: String = serde_json::from_str(&take("type")?).ok()?;
+    let seq: u32 = serde_json::from_str(&take("seq")?).ok()?;
+    let time: i64 = serde_json::from_str(&take("time")?).ok()?;
+    let (data, op) = (take("data")?, take("surfaceOp"));
+    let sources = match take("sourceEventSeqs") {
+        Some(list) => Some(varints(&serde_json::from_str::<Vec<i64>>(&list).ok()?)),
+        None => None,
+    };
+    let ignorable = match take("ignorable") {
+        Some(mark) => Some((mark == "true").then_some(1)?),
+        None => None,
+    };
+    let insert = "INSERT INTO events VALUES ('s', ?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+    let sound = members.is_empty() && time.abs() < 1 << 53;
+    let cells = rusqlite::params![seq, type_name, time, data, sources, op, ignorable];
+    sound.then(|| rows.execute(insert, cells).ok()).flatten().map(drop)
+}
+
+/// Small seqs as a cell: the first, then the differences, each in one byte.
+#[cfg(feature = "sqlite")]
+fn varints(list: &[i64]) -> Vec<u8> {
+    let steps = list.windows(2).map(|pair| pair[1] - pair[0]).map(|step| (step << 1) ^ (step >> 63));
+    list.first().copied().into_iter().chain(steps).map(|value| u8::try_from(value).unwrap()).collect()
+}
+
 fn answer(outcome: &Result<(), Error>) -> Answer {
     match outcome {
         Ok(()) => Takes,

@@ -8,12 +8,13 @@ use std::path::{Path, PathBuf};
 const COMMON: [&str; 4] = ["error", "ids", "limits", "event::RefusalKind"];
 
 /// What is confined, to which place, and the places beside it that architecture.md gives a reason for.
-const CONFINED: [(&str, &[&str]); 8] = [
+const CONFINED: [(&str, &[&str]); 9] = [
     ("bincode", &["format/codec.rs"]),
     ("crc32fast", &["format/checksum.rs"]),
     ("memmap2", &["storage/mmap.rs"]),
     ("zstd", &["format/compress.rs"]),
     ("zstd_safe", &["format/compress.rs"]),
+    ("rusqlite", &["import/database/", "export/sqlite.rs"]),
     ("fs", &["storage/", "import/", "export/", "repair/"]),
     ("SystemTime", &["store/options.rs"]),
     ("RandomState", &["store/options.rs"]),

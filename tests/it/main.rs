@@ -19,6 +19,8 @@ mod repairs;
 mod roundtrip;
 mod sealing;
 mod sessions;
+#[cfg(feature = "sqlite")]
+mod sqlite;
 mod stats;
 mod support;
 mod verdicts;

@@ -26,7 +26,7 @@ fn files(dir: &Path, extension: &str) -> Vec<PathBuf> {
     files
 }
 
-fn report(name: &str, total: usize, differences: &[String]) {
+pub(crate) fn report(name: &str, total: usize, differences: &[String]) {
     let shown = differences.iter().take(12).cloned().collect::<Vec<_>>().join("\n");
     assert!(total > 0, "{name}: no data");
     assert!(differences.is_empty(), "{name}: {} of {total} differ\n{shown}", differences.len());
@@ -75,7 +75,7 @@ fn verdicts(name: &str) {
 }
 
 /// The first difference between the reference's verdict and ours.
-fn differs(expected: &Value, mut judgement: Judgement) -> Option<String> {
+pub(crate) fn differs(expected: &Value, mut judgement: Judgement) -> Option<String> {
     let verdict = judgement.verdict();
     let ok = verdict != Verdict::Refuse;
     if expected["ok"] != json!(ok) {

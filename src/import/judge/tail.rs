@@ -11,14 +11,18 @@ use crate::import::judgement::{CutRecord, Repair, word};
 pub(super) struct Issue {
     pub(super) refusal: Refusal,
     repair: Repair,
+    /// Offset of the first record that is cut.
+    begins: u64,
 }
 
 impl Issue {
     /// A fault at a record; `kind` is the repair that cuts it.
     pub(super) fn new(refusal: Refusal, kind: RepairKind, record: &Record<'_>) -> Self {
         let mut repair = Repair::lossless(kind, "");
-        (repair.line, repair.offset) = (Some(record.line), Some(record.offset));
-        Self { refusal, repair }
+        repair.rowid = record.rowid();
+        repair.line = record.line_number();
+        repair.offset = repair.line.map(|_| record.offset);
+        Self { refusal, repair, begins: record.offset }
     }
 
     /// A run of NULs was never a record; anything else behind the first fault is one that is lost.
@@ -32,6 +36,7 @@ impl Issue {
         self.repair.cut(|| CutRecord {
             line: record.line,
             offset: record.offset,
+            rowid: record.rowid(),
             seq: decoded.and_then(|d| d.seq_member("seq").or(d.seq_member("seq0"))),
             type_name: decoded.and_then(Decoded::type_word),
         });
@@ -39,7 +44,7 @@ impl Issue {
 
     pub(super) fn into_repair(self, end_offset: u64) -> Repair {
         let mut repair = self.repair;
-        repair.bytes_cut = end_offset.saturating_sub(repair.offset.unwrap_or(end_offset));
+        repair.bytes_cut = end_offset.saturating_sub(self.begins);
         repair.message = match repair.cut_total {
             0 => format!("{}; nothing is lost by cutting them", self.refusal.message),
             1 => format!("{}; this record is cut", self.refusal.message),

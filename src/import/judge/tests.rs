@@ -238,7 +238,14 @@ impl RecordSource for Frames {
         }
         self.line += 1;
         let (line, offset) = (self.line, self.line * 100);
-        Ok(Some(Item::Record(Record { bytes: &self.current, line, offset, ended: true, lenient })))
+        Ok(Some(Item::Record(Record {
+            bytes: &self.current,
+            line,
+            offset,
+            ended: true,
+            lenient,
+            origin: RecordOrigin::Line,
+        })))
     }
 }
 

@@ -29,6 +29,7 @@ fn drain(source: &mut dyn RecordSource) -> Vec<Seen> {
             },
             Item::Fault(f) => Seen::Fault { kind: f.kind, offset: f.offset },
             Item::TornFrame { offset, .. } => Seen::Torn { offset },
+            item => panic!("frames have no {item:?}"),
         });
     }
     seen

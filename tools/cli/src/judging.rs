@@ -14,10 +14,16 @@ use crate::output::{Style, human};
 /// Warnings of one kind that are told to a person one by one; the rest is counted.
 pub(crate) const WARNINGS_TOLD_MAX: u64 = 10;
 
-/// The judging view. Keys that a refused log has no answer for are absent.
-pub(crate) fn document(path: Option<&str>, judgement: &Judgement) -> String {
+/// The judging view. Keys that a refused log has no answer for are absent; of a session of which only the `id` is known
+/// there is that.
+pub(crate) fn document(path: Option<&str>, id: Option<&str>, judgement: &Judgement) -> String {
     let mut document = Object::new();
-    document.optional("path", path).optional("session", judgement.header.as_ref());
+    document.optional("path", path);
+    match (&judgement.header, id) {
+        (Some(header), _) => document.field("session", header),
+        (None, Some(id)) => document.field("session", Raw(&Object::new().field("id", id).end())),
+        (None, None) => &mut document,
+    };
     document.field("verdict", judgement.verdict().as_str());
     if let Some(state) = &judgement.state {
         folded(&mut document, state, judgement);
@@ -49,14 +55,20 @@ fn folded(document: &mut Object, state: &State, judgement: &Judgement) {
         .field("usage", &judgement.usage);
 }
 
-/// Writes the judgement for people.
-pub(crate) fn print(out: &mut impl Write, style: Style, path: &str, judgement: &Judgement) -> io::Result<()> {
+/// Writes the judgement on what lies at `place` for people; `file` is a log that could be repaired.
+pub(crate) fn print(
+    out: &mut impl Write,
+    style: Style,
+    place: &str,
+    file: Option<&str>,
+    judgement: &Judgement,
+) -> io::Result<()> {
     let verdict = match judgement.verdict() {
         Verdict::Accept => style.good("accept"),
         Verdict::Repair => style.odd("repair"),
         Verdict::Refuse => style.bad("refuse"),
     };
-    writeln!(out, "{}: {verdict}", style.bold(&human::one_line(path)))?;
+    writeln!(out, "{}: {verdict}", style.bold(&human::one_line(place)))?;
     let mut line = |name: &str, text: &str| writeln!(out, "  {name:<9} {}", human::one_line(text));
     if let Some(refusal) = &judgement.refusal {
         line("refused", &refusal_sentence(refusal))?;
@@ -67,7 +79,7 @@ pub(crate) fn print(out: &mut impl Write, style: Style, path: &str, judgement: &
             line("", &format!("cut: {}", cut_sentence(cut)))?;
         }
     }
-    if let Some(hint) = repair_hint(path, judgement) {
+    if let Some(hint) = file.and_then(|path| repair_hint(path, judgement)) {
         line("next", &hint)?;
     }
     if let Some(header) = &judgement.header {
@@ -121,7 +133,7 @@ pub(crate) fn tokens(usage: &Usage) -> Option<String> {
 /// What is odd, where, and why.
 pub(crate) fn warning_sentence(warning: &Warning) -> String {
     let mut text = warning.kind.to_string();
-    place(&mut text, warning.line, None);
+    place(&mut text, warning.line, None, None);
     if let Some(seq) = warning.seq {
         text.push_str(&format!(", seq {seq}"));
     }
@@ -131,7 +143,7 @@ pub(crate) fn warning_sentence(warning: &Warning) -> String {
 /// Where and why a log was refused.
 pub(crate) fn refusal_sentence(refusal: &Refusal) -> String {
     let mut text = format!("{} ({})", refusal.kind, refusal.family());
-    place(&mut text, refusal.line, refusal.offset);
+    place(&mut text, refusal.line, refusal.offset, refusal.rowid);
     if let Some(seq) = refusal.seq {
         text.push_str(&format!(", seq {seq}"));
     }
@@ -141,7 +153,7 @@ pub(crate) fn refusal_sentence(refusal: &Refusal) -> String {
 /// What a load changes, and what is lost.
 pub(crate) fn repair_sentence(repair: &Repair) -> String {
     let mut text = repair.kind.to_string();
-    place(&mut text, repair.line, repair.offset);
+    place(&mut text, repair.line, repair.offset, repair.rowid);
     text.push_str(&format!(": {}", repair.message));
     if repair.bytes_cut > 0 {
         let records = human::counted(repair.cut_total, "record");
@@ -163,16 +175,22 @@ fn cut_sentence(cut: &CutRecord) -> String {
     if let Some(seq) = cut.seq {
         text.push_str(&format!(" seq {seq}"));
     }
-    place(&mut text, Some(cut.line), Some(cut.offset));
+    match cut.rowid {
+        None => place(&mut text, Some(cut.line), Some(cut.offset), None),
+        rowid => place(&mut text, None, None, rowid),
+    }
     text
 }
 
-fn place(text: &mut String, line: Option<u64>, offset: Option<u64>) {
+fn place(text: &mut String, line: Option<u64>, offset: Option<u64>, rowid: Option<i64>) {
     if let Some(line) = line {
         text.push_str(&format!(", line {line}"));
     }
     if let Some(offset) = offset {
         text.push_str(&format!(", byte offset {offset}"));
+    }
+    if let Some(rowid) = rowid {
+        text.push_str(&format!(", row {rowid}"));
     }
 }
 
@@ -271,6 +289,7 @@ impl Json for Repair {
             .field("kind", self.kind.as_str())
             .field("line", self.line)
             .field("offset", self.offset)
+            .optional("rowid", self.rowid)
             .field("frameOffset", self.frame_offset)
             .field("message", &self.message)
             .field("bytesCut", self.bytes_cut)
@@ -286,6 +305,7 @@ impl Json for CutRecord {
         let object = Object::new()
             .field("line", self.line)
             .field("offset", self.offset)
+            .optional("rowid", self.rowid)
             .field("seq", self.seq)
             .field("type", &self.type_name)
             .end();
@@ -300,6 +320,7 @@ impl Json for Refusal {
             .field("family", self.family().as_str())
             .field("line", self.line)
             .field("offset", self.offset)
+            .optional("rowid", self.rowid)
             .field("seq", self.seq)
             .field("rule", self.rule)
             .field("message", &self.message)

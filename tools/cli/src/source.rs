@@ -2,6 +2,8 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use anyhow::Context as _;
 use sessionlog::import::Plan;
@@ -46,6 +48,16 @@ pub(crate) fn tell_ignored(plan: &Plan) {
     if plan.skipped > 0 {
         let files = human::counted(plan.skipped, "file");
         note(format_args!("{files} passed over: neither their names nor their bytes are a log's"));
+    }
+}
+
+/// Says on stderr that a database is waited for: at once, then every second.
+pub(crate) fn tell_waiting(path: &Path, waited: Duration) {
+    static TOLD: AtomicU64 = AtomicU64::new(0);
+    if waited.is_zero() || TOLD.swap(waited.as_secs(), Ordering::Relaxed) != waited.as_secs() {
+        let path = path.display().to_string();
+        let seconds = waited.as_secs();
+        note(format_args!("{}: somebody writes to it, waited {seconds} s so far", human::printable(&path)));
     }
 }
 

@@ -3,8 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
-use sessionlog::export::{JsonlFormat, Redactor, export_session, export_session_to, write_session};
-use sessionlog::{ErrorKind, Session};
+use sessionlog::export::{
+    JsonlFormat, Redactor, SqliteWriter, export_session, export_session_to, write_session,
+};
+use sessionlog::{ErrorKind, Session, Store};
 
 use crate::cli::Context;
 use crate::exit::{self, Exit, Usage};
@@ -13,7 +15,7 @@ use crate::output::progress::Progress;
 use crate::output::{Output, human, note};
 use crate::redaction::Patterns;
 
-/// Write sessions as JSONL logs
+/// Write sessions as JSONL logs or into an SQLite database
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// The session
@@ -23,10 +25,10 @@ pub(crate) struct Args {
     #[arg(long)]
     all: bool,
     /// A file (a name that ends in .jsonl or .zstd), - for stdout, or a directory: the logs lie below it as
-    /// <project>/<session>/session.jsonl
+    /// <project>/<session>/session.jsonl. A database is one file, named or sessions.db in the directory
     #[arg(long, value_name = "DIR|FILE")]
     to: PathBuf,
-    /// How the log is stored [default: jsonl, or jsonl.zstd for a FILE named so]
+    /// How the log is stored [default: jsonl, or what the name of FILE says: .zstd, .db, .sqlite]
     #[arg(long, value_enum)]
     format: Option<Format>,
     /// Pack runs of chunk events into rows
@@ -48,7 +50,12 @@ enum Format {
     Jsonl,
     #[value(name = "jsonl.zstd")]
     JsonlZstd,
+    #[value(name = "sqlite")]
+    Sqlite,
 }
+
+/// Name of a database in a directory that was given for it.
+const DATABASE_NAME: &str = "sessions.db";
 
 pub(crate) fn run(context: &mut Context, args: &Args) -> anyhow::Result<Exit> {
     if !args.redact && args.redact_pattern.is_empty() {
@@ -68,6 +75,9 @@ fn export(
     mut redactor: Option<&mut Redactor<'_>>,
 ) -> anyhow::Result<Exit> {
     let store = context.reader()?;
+    if args.is_database() {
+        return args.export_database(context, &store, redactor);
+    }
     if let Some(id) = &args.id {
         let session = store.session(id)?;
         let path = args.export(&session, &mut context.out, single_target(&args.to), redactor)?;
@@ -119,6 +129,54 @@ fn ends_in(path: &Path, end: &str) -> bool {
 }
 
 impl Args {
+    /// Whether a database is asked for, by its format or by its name.
+    fn is_database(&self) -> bool {
+        let named = || ["db", "sqlite", "sqlite3"].iter().any(|end| ends_in(&self.to, end));
+        matches!(self.format, Some(Format::Sqlite)) || self.format.is_none() && named() && !self.to.is_dir()
+    }
+
+    /// Writes one session, or all, into a new database.
+    fn export_database(
+        &self,
+        context: &mut Context,
+        store: &Store,
+        mut redactor: Option<&mut Redactor<'_>>,
+    ) -> anyhow::Result<Exit> {
+        if self.to == Path::new("-") {
+            return Err(
+                Usage("export: a database needs a file, it cannot be written to a stream".into()).into()
+            );
+        }
+        let path = if self.to.is_dir() { self.to.join(DATABASE_NAME) } else { self.to.clone() };
+        let sessions = match &self.id {
+            Some(id) => vec![store.session(id)?],
+            None => {
+                let listed = store.list()?;
+                listed.iter().map(|listed| store.session(&listed.header.id)).collect::<Result<_, _>>()?
+            }
+        };
+        let mut writer = SqliteWriter::create(&path)?;
+        let progress = Progress::of_sessions(u64::try_from(sessions.len())?);
+        let mut written = Vec::new();
+        let mut exit = Exit::Clean;
+        for session in sessions {
+            match writer.session(&session, self.packed, redactor.as_deref_mut()) {
+                Ok(()) => written.push(session),
+                Err(error) if self.id.is_some() || error.kind() == ErrorKind::Io => return Err(error.into()),
+                // One session that cannot be written never stops the others.
+                Err(error) => {
+                    progress.aside(|| exit::tell(&error.into()));
+                    exit = Exit::Findings;
+                }
+            }
+            progress.add(1);
+        }
+        writer.finish()?;
+        drop(progress);
+        written.iter().try_for_each(|session| tell(context, session, &path))?;
+        Ok(exit)
+    }
+
     /// Writes one log and says where it is, unless that is stdout.
     fn export(
         &self,
@@ -130,7 +188,7 @@ impl Args {
         let named_zstd = matches!(target, Target::File(path) if !ends_in(path, "jsonl"));
         let format = match self.format {
             Some(Format::Jsonl) => JsonlFormat::Plain,
-            Some(Format::JsonlZstd) => JsonlFormat::Zstd,
+            Some(Format::JsonlZstd | Format::Sqlite) => JsonlFormat::Zstd,
             None if named_zstd => JsonlFormat::Zstd,
             None => JsonlFormat::Plain,
         };

@@ -26,9 +26,9 @@ use crate::judging::{refusal_sentence, repair_hint, repair_sentence, warning_sen
 use crate::output::json::Object;
 use crate::output::progress::Progress;
 use crate::output::{Output, Style, human};
-use crate::source::{Input, all_done, tell_ignored, unreadable};
+use crate::source::{Input, all_done, tell_ignored, tell_waiting, unreadable};
 
-/// Import logs: files, directories of any depth, - for stdin
+/// Import logs: files, databases, directories of any depth, - for stdin
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Ctrl-C ends the import: every log that was told is in, none is in half, and the same command \
@@ -65,26 +65,13 @@ enum Format {
     Sqlite,
 }
 
-impl Format {
-    /// JSONL may still be plain or in zstd frames.
-    fn apply(self, format: &mut SourceFormat) {
-        *format = match (self, *format) {
-            (_, SourceFormat::Empty) => SourceFormat::Empty,
-            (Self::Jsonl, SourceFormat::Sqlite) => SourceFormat::Jsonl,
-            (Self::Sqlite, _) => SourceFormat::Sqlite,
-            (Self::Auto | Self::Jsonl, found) => found,
-        };
-    }
-}
-
 pub(crate) fn run(context: &mut Context, args: &Args) -> anyhow::Result<Exit> {
     let started = Instant::now();
     let inputs = args.paths.iter().map(|path| Input::new(path)).collect::<anyhow::Result<Vec<_>>>()?;
     let cancel = Cancel::new();
     interrupt::throws(&cancel)?;
     let importer = importer(args)?.cancellable(&cancel);
-    let mut plan = importer.plan(&inputs.iter().map(|input| input.path().to_owned()).collect::<Vec<_>>());
-    plan.sources.iter_mut().for_each(|planned| args.from.apply(&mut planned.source.format));
+    let plan = importer.plan(&inputs.iter().map(|input| input.path().to_owned()).collect::<Vec<_>>());
     tell_ignored(&plan);
     let store = open_store(context, args.dry_run)?;
     let job = Job {
@@ -146,7 +133,12 @@ fn open_store(context: &Context, dry_run: bool) -> sessionlog::Result<Option<Sto
 fn importer(args: &Args) -> sessionlog::Result<Importer> {
     let mut options = JudgeOptions { lossy_utf8: args.lossy_utf8, ..JudgeOptions::default() };
     args.allow_type.iter().try_for_each(|name| options.vocabulary.register(name))?;
-    Ok(Importer::new(options))
+    let importer = Importer::new(options).on_wait(tell_waiting);
+    Ok(match args.from {
+        Format::Auto => importer,
+        Format::Jsonl => importer.reading(SourceFormat::Jsonl),
+        Format::Sqlite => importer.reading(SourceFormat::Sqlite),
+    })
 }
 
 /// What the threads share.
@@ -230,10 +222,12 @@ impl Job<'_> {
             (None, Some(repair)) => (self.style.odd("repair"), repair_sentence(repair)),
             (None, None) => return None,
         };
-        let next = repair_hint(&path, judgement).map_or(String::new(), |hint| format!("; next: {hint}"));
+        let place = report.id.as_ref().map_or(path.clone(), |id| format!("{path}, session {id}"));
+        let hint = if report.id.is_none() { repair_hint(&path, judgement) } else { None };
+        let next = hint.map_or(String::new(), |hint| format!("; next: {hint}"));
         Some(format!(
             "{verdict}  {}: {}{}",
-            human::one_line(&path),
+            human::one_line(&place),
             human::one_line(&why),
             human::one_line(&next)
         ))
@@ -305,7 +299,7 @@ fn document(path: &str, report: &SourceReport) -> String {
     let judgement = &report.judgement;
     Object::new()
         .field("path", path)
-        .field("session", judgement.header.as_ref().map(|header| &header.id))
+        .field("session", report.session())
         .field("verdict", judgement.verdict().as_str())
         .field("events", judgement.events())
         .field("added", report.added)

@@ -9,12 +9,12 @@ use crate::cli::Context;
 use crate::exit::Exit;
 use crate::judging;
 use crate::output::progress::Progress;
-use crate::source::{Input, all_done, tell_ignored, unreadable};
+use crate::source::{Input, all_done, tell_ignored, tell_waiting, unreadable};
 
-/// Judge and describe a log file, or every log of a directory, without a store
+/// Judge and describe a log file, or every log of a directory or a database, without a store
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// A log, a directory, or - for stdin
+    /// A log, a database, a directory, or - for stdin
     file: PathBuf,
     /// Only this session
     #[arg(long, value_name = "ID")]
@@ -23,7 +23,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(context: &mut Context, args: &Args) -> anyhow::Result<Exit> {
     let input = Input::new(&args.file)?;
-    let importer = Importer::new(JudgeOptions::default());
+    let importer = Importer::new(JudgeOptions::default()).on_wait(tell_waiting);
     let plan = importer.plan(&[input.path().to_owned()]);
     tell_ignored(&plan);
     let out = &mut context.out;
@@ -44,17 +44,18 @@ pub(crate) fn run(context: &mut Context, args: &Args) -> anyhow::Result<Exit> {
                 continue;
             }
         };
-        let id = report.judgement.header.as_ref().map(|header| &header.id);
-        if args.session.is_some() && id != args.session.as_ref() {
+        if args.session.is_some() && report.session() != args.session.as_deref() {
             continue;
         }
         found = true;
         exit = exit.max(Exit::findings(report.judgement.refusal.is_some()));
         if out.json() {
-            out.line(judging::document(Some(&shown), &report.judgement))?;
+            out.line(judging::document(Some(&shown), report.id.as_deref(), &report.judgement))?;
         } else {
             let style = out.style();
-            judging::print(out, style, &shown, &report.judgement)?;
+            let place = report.id.as_ref().map_or(shown.clone(), |id| format!("{shown}, session {id}"));
+            let file = report.id.is_none().then_some(&*shown);
+            judging::print(out, style, &place, file, &report.judgement)?;
         }
     }
     all_done(failures)?;

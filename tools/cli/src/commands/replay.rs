@@ -105,7 +105,9 @@ fn replayed_file(path: &Path) -> anyhow::Result<(Vec<Rebuilt>, Exit)> {
         SourceFormat::JsonlZstd => {
             judge(&mut ZstdFrames::new(file).with_context(reading)?, &options, &mut sink)
         }
-        SourceFormat::Sqlite => bail!("{}: this build reads no SQLite database", reading()),
+        SourceFormat::Sqlite => {
+            bail!("{}: a database holds many sessions; import it and replay one of them", reading())
+        }
     }?;
     if let Some(refusal) = &judgement.refusal {
         note(format_args!("{}: {}", path.display(), human::printable(&refusal_sentence(refusal))));

@@ -51,7 +51,7 @@ pub(crate) fn run(context: &mut Context, args: &Args) -> anyhow::Result<Exit> {
     } else if out.json() {
         let options = JudgeOptions { vocabulary: store.vocabulary(), ..JudgeOptions::default() };
         let judgement = judge_session(&session, &options)?;
-        out.line(judging::document(None, &judgement))?;
+        out.line(judging::document(None, None, &judgement))?;
         return Ok(Exit::findings(judgement.refusal.is_some()));
     } else {
         conversation(out, &session)?;

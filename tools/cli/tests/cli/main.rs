@@ -8,6 +8,7 @@ mod import;
 mod reads;
 mod redact;
 mod repair;
+mod sqlite;
 mod stats;
 mod support;
 mod warnings;

@@ -56,8 +56,13 @@ fn no_secret_leaves_and_nothing_else_changes() {
     let events = lines_with_secrets();
     let log = bench.file("log.jsonl", format!("{}\n{}\n", header("s"), events.join("\n")));
     bench.json(&["import", &log]);
-    for (packed, name) in [("true", "packed.jsonl"), ("false", "plain.jsonl"), ("true", "frames.jsonl.zstd")]
-    {
+    let names = [
+        ("true", "packed.jsonl"),
+        ("false", "plain.jsonl"),
+        ("true", "frames.jsonl.zstd"),
+        ("true", "database.db"),
+    ];
+    for (packed, name) in names {
         let out = bench.path(name).to_str().unwrap().to_owned();
         let run = bench.run(&["export", "s", "--to", &out, "--redact", &format!("--packed={packed}")]);
         assert_eq!(run.code, 0, "{}", run.stderr);
@@ -68,6 +73,8 @@ fn no_secret_leaves_and_nothing_else_changes() {
         );
         assert_eq!(essence(&bench, &out), essence(&bench, &log));
     }
+    let database = fs::read(bench.path("database.db")).unwrap();
+    assert!(!database.windows(KEY.len()).any(|bytes| bytes == KEY.as_bytes()));
     let text = fs::read_to_string(bench.path("packed.jsonl")).unwrap();
     for secret in [KEY, "FAKE", "hunter22", "\"short\"", "u0073k"] {
         assert!(!text.contains(secret), "{secret} in {text}");
