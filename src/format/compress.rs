@@ -130,11 +130,14 @@ impl std::fmt::Debug for FrameEncoder {
     }
 }
 
+/// The longest prefix that is searched as any text is, in bytes; searching at long distance costs half as much again.
+const NEAR_PREFIX_BYTES_MAX: usize = 96 << 10;
+
 /// Replaces what `frame` holds by one frame with the content `text`, which may refer to `prefix`: of a text that
 /// differs a little from its prefix the frame holds the differences.
 ///
-/// The window covers both, so that the start of the prefix is still in sight at the end of the text, and
-/// long-distance matching finds it: without either, level 1 loses a prefix of more than 128 KiB.
+/// The window covers both, so that the start of the prefix is still in sight at the end of the text. Of a prefix longer
+/// than 128 KiB level 1 loses sight even so; long-distance matching finds it.
 ///
 /// # Errors
 ///
@@ -149,7 +152,7 @@ pub fn encode_with_prefix(level: i32, prefix: &[u8], text: &[u8], frame: &mut Ve
         CParameter::ChecksumFlag(false),
         CParameter::ContentSizeFlag(false),
         CParameter::WindowLog(window_log.clamp(10, ZSTD_WINDOW_LOG_MAX)),
-        CParameter::EnableLongDistanceMatching(true),
+        CParameter::EnableLongDistanceMatching(prefix.len() > NEAR_PREFIX_BYTES_MAX),
     ] {
         context.set_parameter(parameter).map_err(library_error)?;
     }
