@@ -17,6 +17,7 @@ mod reads;
 mod redact;
 mod repairs;
 mod roundtrip;
+mod sealed_damage;
 mod sealing;
 mod sessions;
 #[cfg(feature = "sqlite")]

@@ -52,9 +52,14 @@ fn the_reference_root_comes_back_as_the_same_sessions() {
         .map(|report| (without_id(&essence(&report.judgement)), report.path.display().to_string()))
         .collect();
     originals.sort();
-    for (format, packed) in
-        [(JsonlFormat::Plain, true), (JsonlFormat::Plain, false), (JsonlFormat::Zstd, true)]
+    let raw = [(JsonlFormat::Plain, true), (JsonlFormat::Plain, false), (JsonlFormat::Zstd, true)];
+    let sealed = raw.map(|(format, packed)| (format, packed, true));
+    for (format, packed, is_sealed) in
+        raw.map(|(format, packed)| (format, packed, false)).into_iter().chain(sealed)
     {
+        if is_sealed {
+            store.compact().unwrap();
+        }
         let out = tempfile::tempdir().unwrap();
         for info in store.list().unwrap() {
             export_session(&store.session(&info.header.id).unwrap(), out.path(), format, packed, None)
@@ -68,6 +73,10 @@ fn the_reference_root_comes_back_as_the_same_sessions() {
             assert_eq!(exported, original, "{path}");
         }
     }
+    let third = import_all(&store, &root);
+    assert!(
+        third.iter().zip(&first).all(|(again, report)| again.added == 0 && again.skipped == report.added)
+    );
 }
 
 /// The root holds the same sessions as the logs under ids of its own.
