@@ -117,7 +117,7 @@ impl Batch {
     }
 
     /// Begins a frame with room for so many bytes, and answers where to write its payload.
-    pub fn begin_frame(&mut self, payload_bytes: usize) -> &mut Vec<u8> {
+    pub(crate) fn begin_frame(&mut self, payload_bytes: usize) -> &mut Vec<u8> {
         debug_assert!(self.open.is_none(), "a frame is open");
         let (at, room) =
             (self.bytes.len(), FRAME_HEADER_BYTES + payload_bytes + padding_bytes(payload_bytes));
@@ -132,7 +132,7 @@ impl Batch {
     }
 
     /// Where to write more of the payload of the frame that was begun last. What stands there is not to be touched.
-    pub fn payload(&mut self) -> &mut Vec<u8> {
+    pub(crate) fn payload(&mut self) -> &mut Vec<u8> {
         &mut self.bytes
     }
 
@@ -142,7 +142,7 @@ impl Batch {
     /// # Errors
     /// [`ErrorKind::Limit`] if the frame or the batch becomes too large; [`ErrorKind::Invalid`] for a group or end frame,
     /// which only the log writes, and without a frame that was begun.
-    pub fn end_frame(&mut self, draft: FrameDraft) -> Result<FrameSlot> {
+    pub(crate) fn end_frame(&mut self, draft: FrameDraft) -> Result<FrameSlot> {
         let at = self
             .open
             .take()
@@ -158,7 +158,7 @@ impl Batch {
     ///
     /// # Errors
     /// As [`end_frame`](Self::end_frame).
-    pub fn end_version(&mut self, draft: FrameDraft, base: Option<&PatchBase>) -> Result<FrameSlot> {
+    pub(crate) fn end_version(&mut self, draft: FrameDraft, base: Option<&PatchBase>) -> Result<FrameSlot> {
         let slot = self.end_frame(draft)?;
         let Some((at, header)) = self.last else { return Ok(slot) };
         match self.patch_of(at, header, base) {

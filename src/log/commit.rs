@@ -191,9 +191,11 @@ impl Committer {
             return Some(Turn::Lead);
         }
         waiters.demand();
-        waiters.keep_waker(place, waker);
+        let former = waiters.keep_waker(place, waker);
         drop(waiters);
         self.call_background(&mut queue, |orders| orders.drive = true);
+        drop(queue);
+        drop(former);
         None
     }
 
@@ -454,8 +456,8 @@ impl Drop for Leader<'_> {
         if self.leads {
             self.committer.give_up(true);
             self.group.complete(Err(Failure::closed()));
+            self.group.wake();
         }
-        self.group.wake();
     }
 }
 

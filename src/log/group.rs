@@ -99,13 +99,17 @@ impl Waiters {
         self.demanded
     }
 
-    /// Keeps a handle's waker in the place of its former one.
-    pub(super) fn keep_waker(&mut self, place: &mut Option<usize>, waker: &Waker) {
+    /// Keeps a handle's waker in the place of its former one, which is answered: dropping it may run foreign code, so that
+    /// must wait until no lock is held.
+    #[must_use]
+    pub(super) fn keep_waker(&mut self, place: &mut Option<usize>, waker: &Waker) -> Option<Waker> {
         match place.and_then(|place| self.wakers.get_mut(place)) {
-            Some(known) => known.clone_from(waker),
+            Some(known) if known.will_wake(waker) => None,
+            Some(known) => Some(std::mem::replace(known, waker.clone())),
             None => {
                 *place = Some(self.wakers.len());
                 self.wakers.push(waker.clone());
+                None
             }
         }
     }
@@ -135,7 +139,7 @@ mod tests {
         let wakes = [(); 3].map(|()| Arc::new(CountWakes::default()));
         for (handle, waker) in [(0, 0), (1, 1), (0, 2), (1, 1)] {
             let waker = Waker::from(Arc::clone(&wakes[waker]));
-            group.waiters().keep_waker(&mut places[handle], &waker);
+            drop(group.waiters().keep_waker(&mut places[handle], &waker));
         }
         group.wake();
         assert_eq!(wakes.map(|wakes| wakes.0.load(Ordering::SeqCst)), [0, 1, 1]);

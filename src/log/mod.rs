@@ -43,7 +43,7 @@ pub use scan::{Damage, DamageCause, Visitor};
 pub use seal::{Keep, SealHost, SealScope};
 pub use sealed::{SealedFile, Want};
 pub use segments::Frame;
-pub use snapshot::{LogFile, files, snapshot};
+pub(crate) use snapshot::{LogFile, files, snapshot};
 
 use crate::format::{StoreId, segment_file_name};
 use crate::ids::{Position, SegmentId, WriterEpoch};

@@ -25,20 +25,20 @@ const FIRST: SegmentId = SegmentId::new(1);
 
 /// A file of a log that counts.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LogFile {
+pub(crate) struct LogFile {
     /// Its name.
-    pub name: String,
+    pub(crate) name: String,
     /// Its length, in bytes.
-    pub bytes: u64,
+    pub(crate) bytes: u64,
     /// Whether it is a sealed file.
-    pub is_sealed: bool,
+    pub(crate) is_sealed: bool,
 }
 
 /// The files of a log that count, in order; those that a crash left behind sealing do not.
 ///
 /// # Errors
 /// [`Corrupt`](ErrorKind::Corrupt) if one is missing, [`Io`](ErrorKind::Io).
-pub fn files(storage: &Arc<dyn Storage>) -> Result<Vec<LogFile>> {
+pub(crate) fn files(storage: &Arc<dyn Storage>) -> Result<Vec<LogFile>> {
     let segments = Segments::new(Arc::clone(storage));
     let listed = Listed::of(&segments)?;
     let mut files = Vec::new();
@@ -60,7 +60,7 @@ pub fn files(storage: &Arc<dyn Storage>) -> Result<Vec<LogFile>> {
 /// [`Conflict`](ErrorKind::Conflict) if `to` is not empty; [`Corrupt`](ErrorKind::Corrupt) if a file of the log is missing;
 /// [`Unsupported`](ErrorKind::Unsupported), [`Io`](ErrorKind::Io), and those of `go_on`. No store opens in `to` then. Damage
 /// inside files is copied as it is.
-pub fn snapshot(
+pub(crate) fn snapshot(
     from: &Arc<dyn Storage>,
     to: &dyn Storage,
     go_on: &mut dyn FnMut() -> Result<()>,

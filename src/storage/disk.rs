@@ -261,14 +261,19 @@ fn read_pid(path: &Path) -> Option<u32> {
     line.strip_suffix('\n')?.parse().ok()
 }
 
-/// Makes a directory and its name durable. One that was there may have been made by a process that was
-/// killed before it could sync the parent, so that is done again, unless the parent is not ours to open.
-fn create_directory(dir: &Path) -> io::Result<()> {
+/// Makes a directory that only its owner may look into; `AlreadyExists` if the name is taken.
+pub(super) fn create_private_directory(dir: &Path) -> io::Result<()> {
     #[cfg_attr(not(unix), expect(unused_mut, reason = "changed only where directories have modes"))]
     let mut builder = DirBuilder::new();
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    let created = match builder.create(dir) {
+    builder.create(dir)
+}
+
+/// Makes a directory and its name durable. One that was there may have been made by a process that was
+/// killed before it could sync the parent, so that is done again, unless the parent is not ours to open.
+fn create_directory(dir: &Path) -> io::Result<()> {
+    let created = match create_private_directory(dir) {
         Ok(()) => true,
         Err(error) if error.kind() == ErrorKind::AlreadyExists => false,
         Err(error) => return Err(error),

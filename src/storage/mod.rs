@@ -15,7 +15,7 @@ mod tests;
 pub use disk::DiskStorage;
 pub use memory::MemoryStorage;
 pub use mmap::Mapping;
-pub use staging::StagedDirectory;
+pub(crate) use staging::StagedDirectory;
 
 use std::fmt;
 use std::io;

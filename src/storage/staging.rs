@@ -3,7 +3,8 @@
 //! Owns the name beside the target under which it is filled until then. Never touches what stands at the target, unless it is
 //! an empty directory, and never leaves a part of the new one there.
 
-use super::{DiskStorage, Storage, disk::sync_directory};
+use super::disk::{create_private_directory, sync_directory};
+use super::{DiskStorage, Storage};
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -15,7 +16,7 @@ const NAMES_TRIED_MAX: u32 = 1 << 16;
 
 /// A directory on its way. Dropped before it was published, it is removed.
 #[derive(Debug)]
-pub struct StagedDirectory {
+pub(crate) struct StagedDirectory {
     target: PathBuf,
     storage: Arc<DiskStorage>,
     /// Where the directory is now, unless it has its name.
@@ -28,7 +29,7 @@ impl StagedDirectory {
     ///
     /// # Errors
     /// `AlreadyExists` if something else stands at `target`, `NotFound` without a parent, and what the system reports.
-    pub fn create(target: impl AsRef<Path>) -> io::Result<Self> {
+    pub(crate) fn create(target: impl AsRef<Path>) -> io::Result<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let target = std::path::absolute(target)?;
         check_vacant(&target)?;
@@ -37,10 +38,14 @@ impl StagedDirectory {
             let mut name = target.clone().into_os_string();
             name.push(format!(".{number:012x}.tmp"));
             let staged = PathBuf::from(name);
-            // A leftover of another attempt is not ours to fill.
-            if fs::symlink_metadata(&staged).is_err() {
-                let storage = Arc::new(DiskStorage::open(&staged, true)?);
-                return Ok(Self { target, storage, staged: Some(staged) });
+            match create_private_directory(&staged) {
+                // A leftover, or another process's, is not ours to fill.
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+                created => {
+                    created?;
+                    let storage = Arc::new(DiskStorage::open(&staged, true)?);
+                    return Ok(Self { target, storage, staged: Some(staged) });
+                }
             }
         }
         Err(io::Error::new(ErrorKind::AlreadyExists, "no temporary name is free"))
@@ -48,15 +53,16 @@ impl StagedDirectory {
 
     /// What the directory is filled through. Nobody may have a file of it open when it is published.
     #[must_use]
-    pub fn storage(&self) -> Arc<DiskStorage> {
+    pub(crate) fn storage(&self) -> Arc<DiskStorage> {
         Arc::clone(&self.storage)
     }
 
     /// Gives the directory its name, durably. What was written to its files must be durable by now.
     ///
     /// # Errors
-    /// `AlreadyExists` if something was put there meanwhile, and what the system reports; the directory is removed then.
-    pub fn publish(mut self) -> io::Result<PathBuf> {
+    /// `AlreadyExists` if something was put there meanwhile, and what the system reports; the directory is removed then,
+    /// unless it had its name already and only that could not be made durable.
+    pub(crate) fn publish(mut self) -> io::Result<PathBuf> {
         self.storage.sync_directory()?;
         check_vacant(&self.target)?;
         if let Some(staged) = &self.staged {

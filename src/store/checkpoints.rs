@@ -11,7 +11,7 @@ mod verify;
 mod write;
 
 use std::cmp::Reverse;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -50,6 +50,8 @@ struct Known {
     is_listed: bool,
     /// All files, those included that are not right.
     numbers: Vec<u64>,
+    /// Those that could not be opened for a reason that may pass.
+    unread: BTreeSet<u64>,
     /// The files that are right, by ascending number.
     files: Vec<Arc<CheckpointFile>>,
     /// Checkpoints that turned out to be wrong.
@@ -132,16 +134,18 @@ impl Checkpoints {
         found
     }
 
-    /// Brings what is known of the directory up to date. What cannot be read is left out; a file that vanishes was
-    /// merged into another one, which the next listing shows.
+    /// Brings what is known of the directory up to date; where it cannot be listed, the next one who asks tries again. What
+    /// cannot be read is left out; a file that vanishes was merged into another one, which the next listing shows.
     fn list(&self, known: &mut Known) {
         const LISTINGS_MAX: u32 = 4;
         for _ in 0..LISTINGS_MAX {
-            if std::mem::replace(&mut known.is_listed, true) {
+            if known.is_listed {
                 return;
             }
             let Ok(numbers) = self.files.numbers() else { return };
+            known.is_listed = true;
             known.numbers = numbers;
+            known.unread.clear();
             known.files.retain(|file| known.numbers.contains(&file.number()));
             for number in known.numbers.iter().rev().take(CHECKPOINT_FILES_READ_MAX) {
                 if known.files.iter().any(|file| file.number() == *number) {
@@ -149,7 +153,9 @@ impl Checkpoints {
                 }
                 match self.files.open(*number) {
                     Ok(file) => known.files.push(Arc::new(file)),
-                    Err(error) => known.is_listed &= error.kind() != ErrorKind::NotFound,
+                    Err(error) if error.kind() == ErrorKind::NotFound => known.is_listed = false,
+                    Err(error) if error.kind() == ErrorKind::Corrupt => {}
+                    Err(_) => drop(known.unread.insert(*number)),
                 }
             }
             known.files.sort_unstable_by_key(|file| file.number());

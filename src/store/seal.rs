@@ -31,13 +31,12 @@ pub struct Compacted {
 }
 
 impl Store {
-    /// Seals the raw segments that have ended; the sessions that had events in them.
-    pub(super) fn seal_ended(&self) -> Result<BTreeSet<SessionKey>> {
-        let mut sealed = BTreeSet::new();
+    /// Seals the raw segments that have ended; `sealed` gets the sessions that had events in them, also when it fails later.
+    pub(super) fn seal_ended(&self, sealed: &mut BTreeSet<SessionKey>) -> Result<()> {
         while let Some(file) = self.seal(SealScope::Ended)? {
             sealed.extend(sessions_of(&file));
         }
-        Ok(sealed)
+        Ok(())
     }
 
     /// Rewrites everything that was written until now into one sealed file, without what removed sessions left behind. Others

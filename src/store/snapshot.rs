@@ -62,11 +62,13 @@ impl Store {
         if self.inner.writer().is_ok() {
             self.flush()?;
         }
+        let before = self.list()?;
         log::snapshot(&self.inner.storage, &**to, &mut || self.check_cancelled())?;
         let copy = StoreOptions::new().open_storage_read_only(Arc::clone(to))?;
         let mut report = VerifyReport::default();
         self.check_files(&copy, &mut report)?;
         let (files, sessions) = (copy.inner.files()?, copy.list()?);
+        self.check_complete(&before, &sessions, &mut report.findings);
         Ok(Snapshot {
             files: files.len() as u64,
             bytes: files.iter().map(|file| file.bytes).sum(),

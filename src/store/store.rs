@@ -291,9 +291,10 @@ impl Store {
     /// [`ErrorKind::Io`], [`ErrorKind::Closed`].
     pub fn maintain(&self) -> Result<()> {
         self.inner.writer()?.maintain()?;
-        let sealed = self.seal_ended()?;
+        let mut sealed = BTreeSet::new();
+        let outcome = self.seal_ended(&mut sealed);
         self.write_checkpoints(Occasion::Upkeep, &sealed);
-        Ok(())
+        outcome
     }
 
     /// Counters of the commit queue.

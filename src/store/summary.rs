@@ -64,12 +64,34 @@ fn title(data: Value<'_>) -> Option<Arc<str>> {
 /// The chain with one more event.
 // Format: section 8.3.
 pub(super) fn chained(chain: u32, event: &Event<'_>) -> u32 {
-    let mut link = [0; 20];
+    let mut link = [0; 24];
     link[..4].copy_from_slice(&chain.to_le_bytes());
     link[4..12].copy_from_slice(&event.time.to_le_bytes());
     link[12..16].copy_from_slice(&crc32(event.type_name.as_bytes()).to_le_bytes());
-    link[16..].copy_from_slice(&crc32(event.data.as_bytes()).to_le_bytes());
+    link[16..20].copy_from_slice(&crc32(event.data.as_bytes()).to_le_bytes());
+    link[20..].copy_from_slice(&envelope_crc(event).to_le_bytes());
     crc32(&link)
+}
+
+/// Checksum of what else an event says: whether it is ignorable, its place on the surface, its sources.
+// Format: section 8.3.
+fn envelope_crc(event: &Event<'_>) -> u32 {
+    let (op, start, end) = match event.surface_op {
+        None => (0, 0, 0),
+        Some(SurfaceOp::Append) => (1, 0, 0),
+        Some(SurfaceOp::Replace { start, end }) => (2, start.get(), end.get()),
+    };
+    let mut head = [0; 17];
+    head[0] = u8::from(event.ignorable) | u8::from(event.sources.is_some()) << 1 | op << 2;
+    head[1..9].copy_from_slice(&start.to_le_bytes());
+    head[9..].copy_from_slice(&end.to_le_bytes());
+    let sources = event.sources.as_deref().unwrap_or_default();
+    sources.iter().fold(crc32(&head), |crc, source| {
+        let mut link = [0; 12];
+        link[..4].copy_from_slice(&crc.to_le_bytes());
+        link[4..].copy_from_slice(&source.get().to_le_bytes());
+        crc32(&link)
+    })
 }
 
 /// Length of the event as one JSON line with its line feed: what [`Event::write_json`] would write.

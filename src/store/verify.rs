@@ -8,7 +8,7 @@ use super::catalog::{Catalog, Fault};
 use super::checkpoints::SessionAudit;
 use super::options::StoreOptions;
 use super::session::{Entry, Session};
-use super::store::Store;
+use super::store::{SessionInfo, Store};
 use crate::event::{Family, RefusalKind, SessionState, Warning, WarningKind};
 use crate::ids::Seq;
 use crate::limits::WARNINGS_LISTED_MAX;
@@ -85,7 +85,7 @@ impl Store {
         }
         let before = self.list()?;
         let mut report = VerifyReport::default();
-        let checkpoints = self.inner.checkpoints.audit(&mut report.findings);
+        let checkpoints = self.inner.checkpoints.audit(&mut report.findings)?;
         let fresh = StoreOptions::new().open_storage_read_only(Arc::clone(&self.inner.storage))?;
         self.check_files(&fresh, &mut report)?;
         let sessions = fresh.list()?;
@@ -100,19 +100,28 @@ impl Store {
             }
             progress(done as u64 + 1, sessions.len() as u64);
         }
-        // Sessions that were written meanwhile are longer in the fresh view; what was there, and was not removed meanwhile, must
-        // be there.
-        let fresh: HashMap<_, _> = sessions.iter().map(|info| (&info.header.id, info)).collect();
+        self.check_complete(&before, &sessions, &mut report.findings);
+        Ok(report)
+    }
+
+    /// Holds what files hold, `found`, against what was known `before` they were looked at. Sessions that were written meanwhile
+    /// are longer; what was there, and was not removed meanwhile, must be there.
+    pub(super) fn check_complete(
+        &self,
+        before: &[SessionInfo],
+        found: &[SessionInfo],
+        findings: &mut Vec<Finding>,
+    ) {
+        let found: HashMap<_, _> = found.iter().map(|info| (&info.header.id, info)).collect();
         for known in before {
-            let is_whole = fresh.get(&known.header.id).is_some_and(|found| {
+            let is_whole = found.get(&known.header.id).is_some_and(|found| {
                 found.events > known.events || found.events == known.events && found.bytes == known.bytes
             });
             let still_there = || self.session(&known.header.id).is_ok_and(|now| now.next_seq().is_ok());
             if !is_whole && still_there() {
-                report.findings.push(self.memory_finding(&known.header.id));
+                findings.push(self.memory_finding(&known.header.id));
             }
         }
-        Ok(report)
     }
 
     /// Every byte of the files as `fresh` finds them: in place, or in a copy.

@@ -13,7 +13,7 @@ use crate::format::checkpoint::{CheckpointRow, SectionReader};
 use crate::ids::{Seq, SessionKey};
 use crate::log::CheckpointFile;
 use crate::projection::State;
-use crate::{Error, ErrorKind};
+use crate::{Error, ErrorKind, Result};
 
 /// The kind of all findings about checkpoints.
 const KIND: &str = "checkpoint";
@@ -23,10 +23,14 @@ pub(in crate::store) struct CheckpointAudit(Vec<Arc<CheckpointFile>>);
 
 impl Checkpoints {
     /// Opens all files again and reads every byte of them.
-    pub(in crate::store) fn audit(&self, findings: &mut Vec<Finding>) -> CheckpointAudit {
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Io`] if they cannot be listed.
+    pub(in crate::store) fn audit(&self, findings: &mut Vec<Finding>) -> Result<CheckpointAudit> {
         let files: &CheckpointFiles = &self.files;
         let mut opened = Vec::new();
-        for number in files.numbers().unwrap_or_default() {
+        for number in files.numbers()? {
             match files.open(number) {
                 Ok(file) => opened.push(Arc::new(file)),
                 Err(error) => findings.extend(finding_of(&error)),
@@ -43,7 +47,7 @@ impl Checkpoints {
                 }
             }
         }
-        CheckpointAudit(opened)
+        Ok(CheckpointAudit(opened))
     }
 }
 

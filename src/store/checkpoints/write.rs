@@ -11,13 +11,13 @@ use super::super::session::{Entry, Session};
 use super::super::store::Store;
 use super::super::summary::Summary;
 use super::{Checkpoints, Snapshot, lag};
-use crate::Result;
 use crate::event::SessionState;
 use crate::format::checkpoint::CheckpointRow;
 use crate::format::sealed::SessionRow;
 use crate::ids::{Seq, SessionKey};
 use crate::limits::{CHECKPOINT_FILES_MAX, CHECKPOINT_LAG_EVENTS_MIN};
 use crate::log::{CheckpointFile, CheckpointWriter, SealedFile};
+use crate::{Error, ErrorKind, Result};
 
 /// When checkpoints are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,6 +36,8 @@ type Stored = BTreeMap<SessionKey, (Arc<CheckpointFile>, CheckpointRow)>;
 /// What the checkpoint files hold.
 struct Survey {
     numbers: Vec<u64>,
+    /// Those of them that could not be read now.
+    unread: BTreeSet<u64>,
     /// The newest checkpoint of each session that there still is.
     newest: Stored,
     /// Bytes of all bodies.
@@ -77,13 +79,14 @@ impl Store {
         if occasion == Occasion::Closing {
             self.flush()?;
         }
-        let survey = self.survey_checkpoints();
+        let survey = self.survey_checkpoints()?;
         let is_merge = survey.calls_for_merge(&due, occasion);
         if due.is_empty() && !is_merge {
             return Ok(());
         }
         let number = survey.numbers.last().map_or(1, |last| last.saturating_add(1));
-        let superseded = if is_merge { survey.numbers } else { Vec::new() };
+        let mut superseded = if is_merge { survey.numbers } else { Vec::new() };
+        superseded.retain(|number| !survey.unread.contains(number));
         let kept = if is_merge { survey.newest } else { BTreeMap::new() };
         let plan = Plan { sealed, due, kept };
         let written = log.write_checkpoints(&checkpoints.files, number, &superseded, &mut |writer| {
@@ -156,7 +159,10 @@ impl Store {
             && live.state.next_seq() == Seq::new(row.next_seq)
             && live.state.next_seq() == durable
         {
-            return Snapshot::of(&live.state, row.summary.chain).ok().map(Arc::new);
+            // Encoding takes long; appends need not wait for it.
+            let (live, chain) = (live.state.clone(), row.summary.chain);
+            drop(state);
+            return Snapshot::of(&live, chain).ok().map(Arc::new);
         }
         let idle = self.inner.checkpoints.idle(key);
         let idle = idle.filter(|idle| idle.next_seq <= durable);
@@ -176,12 +182,19 @@ impl Store {
     }
 
     /// What the files hold of the sessions that there are.
-    fn survey_checkpoints(&self) -> Survey {
+    fn survey_checkpoints(&self) -> Result<Survey> {
         let checkpoints = &self.inner.checkpoints;
         let catalog = self.inner.catalog.lock();
         let mut known = checkpoints.known.lock();
         checkpoints.list(&mut known);
-        let mut survey = Survey { numbers: known.numbers.clone(), newest: BTreeMap::new(), bytes: 0 };
+        if !known.is_listed {
+            return Err(Error::new(
+                ErrorKind::Io,
+                "write checkpoints: those that there are cannot be listed",
+            ));
+        }
+        let (numbers, unread) = (known.numbers.clone(), known.unread.clone());
+        let mut survey = Survey { numbers, unread, newest: BTreeMap::new(), bytes: 0 };
         for file in &known.files {
             for row in file.rows() {
                 survey.bytes += u64::from(row.stored_bytes);
@@ -200,7 +213,7 @@ impl Store {
                 !state.removed && row.next_seq.get() <= state.row.next_seq
             })
         });
-        survey
+        Ok(survey)
     }
 }
 
