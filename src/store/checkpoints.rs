@@ -31,7 +31,7 @@ use crate::ids::{Seq, SessionKey};
 use crate::limits::{CHECKPOINT_FILES_READ_MAX, CHECKPOINT_IDLE_BYTES_MAX, CHECKPOINT_LAG_EVENTS_MIN};
 use crate::log::{CheckpointFile, CheckpointFiles};
 use crate::projection::{Projection, SectionId, SectionSink, SectionSource, State};
-use crate::{ErrorKind, Result};
+use crate::{Error, ErrorKind, Result};
 
 pub(super) use verify::SessionAudit;
 pub(super) use write::Occasion;
@@ -82,6 +82,9 @@ enum Source {
 
 /// Reads a range of a session's events.
 pub(super) type Read<'r> = dyn Fn(Range<Seq>, &mut Each<'_>) -> Result<()> + 'r;
+
+/// Gives the data of the `request/header` event at a seq; `None` if that is another event.
+type HeaderData<'h> = dyn Fn(Seq) -> Result<Option<String>> + 'h;
 
 impl Checkpoints {
     pub(super) fn new(files: CheckpointFiles) -> Self {
@@ -204,9 +207,10 @@ impl Snapshot {
     }
 
     /// The state again, of the session `id`; `None` if it is not one of this release, or wrong.
-    fn restore(&self, id: &str) -> Option<State> {
-        let sections = Kept(SectionReader::new(&self.stored, self.decoded_bytes)?);
-        State::restore(id, &sections).filter(|state| state.next_seq() == self.next_seq)
+    fn restore(&self, id: &str, header_data: &HeaderData<'_>) -> Result<Option<State>> {
+        let Some(sections) = SectionReader::new(&self.stored, self.decoded_bytes) else { return Ok(None) };
+        let state = State::restore(id, &Kept(sections), header_data)?;
+        Ok(state.filter(|state| state.next_seq() == self.next_seq))
     }
 }
 
@@ -260,13 +264,10 @@ impl Session {
     ///
     /// Those of reading and of the gate.
     pub(super) fn resumed(&self, end: Seq, chain: u32, read: &Read<'_>) -> Result<State> {
-        if let Some((candidate, state)) = self.restored(end, &|_| true) {
+        if let Some((candidate, state)) = self.restored(end, &|_| true, read)? {
             match self.carried_on(state, candidate.chain, end, read) {
                 Ok((state, found)) if found == chain => return Ok(state),
-                // What is damaged is told as it would be without the checkpoint.
-                Err(error) if !matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported) => {
-                    return Err(error);
-                }
+                Err(error) if !is_of_events(&error) => return Err(error),
                 _ => self.store.checkpoints.discard(&candidate),
             }
         }
@@ -274,15 +275,24 @@ impl Session {
     }
 
     /// The projections of the events below some seq at or below `end`, as far as that is known to be right without reading on.
-    pub(super) fn state_before(&self, end: Seq) -> State {
+    ///
+    /// # Errors
+    ///
+    /// Those of reading, but for damage.
+    pub(super) fn state_before(&self, end: Seq) -> Result<State> {
         let is_right = |candidate: &Candidate| self.chain_at(candidate.next_seq) == Some(candidate.chain);
-        let restored = self.restored(end, &is_right);
-        restored.map_or_else(|| State::new(self.id()), |(_, state)| state)
+        let restored = self.restored(end, &is_right, &|range, each| self.scan(range, each))?;
+        Ok(restored.map_or_else(|| State::new(self.id()), |(_, state)| state))
     }
 
-    /// The newest checkpoint at or below `end` that `choose` likes and that can be read. Those of the sessions that it was
-    /// forked from count up to where their events are shared.
-    fn restored(&self, end: Seq, choose: &dyn Fn(&Candidate) -> bool) -> Option<(Candidate, State)> {
+    /// The newest checkpoint at or below `end` that `choose` likes and that can be read, as its header can. Those of the
+    /// sessions that it was forked from count up to where their events are shared.
+    fn restored(
+        &self,
+        end: Seq,
+        choose: &dyn Fn(&Candidate) -> bool,
+        read: &Read<'_>,
+    ) -> Result<Option<(Candidate, State)>> {
         let checkpoints = &self.store.checkpoints;
         let mut candidates = checkpoints.below(self.entry.key, end);
         let (mut end, mut shared) = (end, self.entry.shared());
@@ -292,13 +302,17 @@ impl Session {
             shared = link.owner.shared();
         }
         candidates.sort_by_key(|candidate| Reverse(candidate.next_seq));
-        candidates.into_iter().filter(|candidate| choose(candidate)).find_map(|candidate| {
-            let restored = candidate.load().ok().and_then(|snapshot| snapshot.restore(self.id()));
-            if restored.is_none() {
-                checkpoints.discard(&candidate);
+        for candidate in candidates.into_iter().filter(|candidate| choose(candidate)) {
+            if let Ok(snapshot) = candidate.load() {
+                match snapshot.restore(self.id(), &|seq| header_data(seq, read)) {
+                    Ok(Some(state)) => return Ok(Some((candidate, state))),
+                    Err(error) if !is_of_events(&error) => return Err(error),
+                    _ => {}
+                }
             }
-            restored.map(|state| (candidate, state))
-        })
+            checkpoints.discard(&candidate);
+        }
+        Ok(None)
     }
 
     /// Takes the events up to `end` into a state, and into the chain over those before.
@@ -334,6 +348,21 @@ impl Session {
             Place::Frame(_) => None,
         }
     }
+}
+
+/// What is wrong with the events themselves is told by the fold, as it would be without checkpoints.
+fn is_of_events(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported)
+}
+
+/// Reads the data of the `request/header` event at `seq`; `None` if that is another event.
+fn header_data(seq: Seq, read: &Read<'_>) -> Result<Option<String>> {
+    let mut data = None;
+    read(seq..seq.next(), &mut |event| {
+        data = (event.type_name == "request/header").then(|| event.data.into_owned());
+        Ok(())
+    })?;
+    Ok(data)
 }
 
 /// How many events lie behind a checkpoint.
