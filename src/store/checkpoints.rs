@@ -205,26 +205,23 @@ impl Snapshot {
         let (stored, decoded_bytes) = sections.0.finish()?;
         Ok(Self { next_seq: state.next_seq(), chain, decoded_bytes, stored })
     }
-
-    /// The state again, of the session `id`; `None` if it is not one of this release, or wrong.
-    fn restore(&self, id: &str, header_data: &HeaderData<'_>) -> Result<Option<State>> {
-        let Some(sections) = SectionReader::new(&self.stored, self.decoded_bytes) else { return Ok(None) };
-        let state = State::restore(id, &Kept(sections), header_data)?;
-        Ok(state.filter(|state| state.next_seq() == self.next_seq))
-    }
 }
 
 impl Candidate {
-    fn load(&self) -> Result<Arc<Snapshot>> {
-        match &self.source {
-            Source::Idle(snapshot) => Ok(Arc::clone(snapshot)),
-            Source::File(file, row) => Ok(Arc::new(Snapshot {
-                next_seq: row.next_seq,
-                chain: row.chain,
-                decoded_bytes: row.decoded_bytes,
-                stored: file.read(row)?,
-            })),
-        }
+    /// The state that it keeps, of the session `id`; `None` if it cannot be read, is not one of this release, or wrong.
+    fn restore(&self, id: &str, header_data: &HeaderData<'_>) -> Result<Option<State>> {
+        let Some(sections) = self.sections() else { return Ok(None) };
+        let state = State::restore(id, &sections, header_data)?;
+        Ok(state.filter(|state| state.next_seq() == self.next_seq))
+    }
+
+    /// What was stored is gone when this returns: the states of long sessions are large.
+    fn sections(&self) -> Option<Kept> {
+        let reader = match &self.source {
+            Source::Idle(idle) => SectionReader::new(&idle.stored, idle.decoded_bytes),
+            Source::File(file, row) => SectionReader::new(&file.read(row).ok()?, row.decoded_bytes),
+        };
+        reader.map(Kept)
     }
 }
 
@@ -303,14 +300,11 @@ impl Session {
         }
         candidates.sort_by_key(|candidate| Reverse(candidate.next_seq));
         for candidate in candidates.into_iter().filter(|candidate| choose(candidate)) {
-            if let Ok(snapshot) = candidate.load() {
-                match snapshot.restore(self.id(), &|seq| header_data(seq, read)) {
-                    Ok(Some(state)) => return Ok(Some((candidate, state))),
-                    Err(error) if !is_of_events(&error) => return Err(error),
-                    _ => {}
-                }
+            match candidate.restore(self.id(), &|seq| header_data(seq, read)) {
+                Ok(Some(state)) => return Ok(Some((candidate, state))),
+                Err(error) if !is_of_events(&error) => return Err(error),
+                _ => checkpoints.discard(&candidate),
             }
-            checkpoints.discard(&candidate);
         }
         Ok(None)
     }

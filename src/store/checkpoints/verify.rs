@@ -114,7 +114,7 @@ impl SessionAudit {
             let candidate = Candidate { key: row.key, next_seq: row.next_seq, chain: row.chain, source };
             // Whichever event it names, that is compared; so without a header any data will do.
             let header_data = |_| Ok(Some(folded.request_header().data().unwrap_or("null").to_owned()));
-            let restored = candidate.load().and_then(|snapshot| snapshot.restore(session.id(), &header_data));
+            let restored = candidate.restore(session.id(), &header_data);
             // One of another release is none.
             if restored.ok().flatten().is_some_and(|restored| restored != *folded) {
                 let message = "a checkpoint is not what the session's events fold to";
