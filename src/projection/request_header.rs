@@ -5,7 +5,7 @@
 use std::sync::OnceLock;
 
 use super::Projection;
-use super::snapshot::{Checkpointed, SectionId};
+use super::snapshot::SectionId;
 use crate::event::json::{Value, scan};
 use crate::event::{Admitted, CanonicalHeader, HeaderReason};
 use crate::ids::Seq;
@@ -55,20 +55,19 @@ impl Projection for RequestHeader {
     }
 }
 
-impl Checkpointed for RequestHeader {
-    const ID: SectionId = SectionId { code: 3, version: 1 };
-    /// The seq of the event and its data.
-    type Kept = Option<(u64, String)>;
+/// Checkpoints keep which event carries the header, not the header itself: the log has it.
+impl RequestHeader {
+    pub(super) const ID: SectionId = SectionId { code: 3, version: 2 };
 
-    fn keep(&self) -> Self::Kept {
-        self.seq.map(|seq| (seq.get(), self.data.clone()))
+    /// The data of the event that carries the header in force.
+    pub(crate) fn data(&self) -> Option<&str> {
+        self.seq.map(|_| self.data.as_str())
     }
 
-    fn restore(kept: Self::Kept, next_seq: Seq) -> Option<Self> {
-        let Some((seq, data)) = kept else { return Some(Self::default()) };
+    /// The header that the event at `seq` carries, if this can be its data.
+    pub(super) fn of(seq: Seq, data: String) -> Option<Self> {
         // Values are walked without looking back: only what was scanned is one.
-        let sound = seq < next_seq.get() && scan(&data).is_ok();
-        sound.then(|| Self { seq: Some(Seq::new(seq)), data, canonical: OnceLock::new() })
+        scan(&data).is_ok().then(|| Self { seq: Some(seq), data, canonical: OnceLock::new() })
     }
 }
 

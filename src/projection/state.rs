@@ -123,7 +123,7 @@ impl State {
 const CURSOR: SectionId = SectionId { code: 1, version: 1 };
 
 impl State {
-    /// Writes down all that [`restore`](Self::restore) needs, but for the session's id.
+    /// Writes down all that [`restore`](Self::restore) needs, but for the session's id and the header in force.
     ///
     /// # Errors
     ///
@@ -132,30 +132,52 @@ impl State {
     pub(crate) fn snapshot(&self, sink: &mut impl SectionSink) -> Result<()> {
         sink.put(CURSOR, &(self.next_seq.get(), self.last_time))?;
         put(sink, &self.surface)?;
-        put(sink, &self.request_header)?;
+        sink.put(RequestHeader::ID, &self.request_header.seq().map(Seq::get))?;
         put(sink, &self.pairing)?;
         put(sink, &self.turns)?;
         put(sink, &self.messages)
     }
 
-    /// The state that was written down; `None` if a section is missing, of another version, malformed or senseless.
-    pub(crate) fn restore(session_id: &str, source: &impl SectionSource) -> Option<Self> {
+    /// The state that was written down. `header_data` gives the data of the `request/header` event at a seq, and `None` if
+    /// that is no such event.
+    ///
+    /// `None` if a section is missing, of another version, malformed or senseless.
+    ///
+    /// # Errors
+    ///
+    /// Those of `header_data`.
+    pub(crate) fn restore(
+        session_id: &str,
+        source: &impl SectionSource,
+        header_data: &dyn Fn(Seq) -> Result<Option<String>>,
+    ) -> Result<Option<Self>> {
+        let Some((state, header_seq)) = Self::restore_but_header(session_id, source) else { return Ok(None) };
+        let Some(seq) = header_seq else { return Ok(Some(state)) };
+        let header = header_data(seq)?.and_then(|data| RequestHeader::of(seq, data));
+        Ok(header.map(|request_header| Self { request_header, ..state }))
+    }
+
+    /// The state without its header, and which event carries that.
+    fn restore_but_header(session_id: &str, source: &impl SectionSource) -> Option<(Self, Option<Seq>)> {
         let (next_seq, last_time): (u64, Option<i64>) = source.get(CURSOR)?;
         if next_seq > EVENTS_PER_SESSION_MAX || last_time.is_some() != (next_seq > 0) {
             return None;
         }
         let next_seq = Seq::new(next_seq);
+        let header_seq: Option<u64> = source.get(RequestHeader::ID)?;
+        let header_seq = header_seq.map(Seq::new);
         let state = Self {
             session_id: session_id.to_owned(),
             next_seq,
             last_time,
             surface: get(source, next_seq)?,
-            request_header: get(source, next_seq)?,
+            request_header: RequestHeader::default(),
             pairing: get(source, next_seq)?,
             turns: get(source, next_seq)?,
             messages: get(source, next_seq)?,
         };
-        state.pairing.is_along(&state.surface).then_some(state)
+        let is_sound = header_seq.is_none_or(|seq| seq < next_seq) && state.pairing.is_along(&state.surface);
+        is_sound.then_some((state, header_seq))
     }
 }
 

@@ -127,6 +127,13 @@ fn snapshot(state: &State) -> Sections {
     sections
 }
 
+/// The state again, where the log has the header of `of` at its seq and no other.
+fn restored(sections: &Sections, of: &RequestHeader) -> Option<State> {
+    let header_data =
+        |seq| Ok(of.data().filter(|_| of.seq() == Some(seq)).map(str::to_owned));
+    State::restore("s", sections, &header_data).expect("a log that can be read")
+}
+
 /// A random log with turns, headers and pending calls in it.
 fn step(random: &mut Random, state: &State) -> Candidate<'static> {
     let seq = state.next_seq();
@@ -161,7 +168,7 @@ fn a_state_restored_at_any_prefix_goes_on_as_the_fold() {
         let mut resumed: Vec<State> = Vec::new();
         let mut pending = 0;
         for _ in 0..150 {
-            let restored = State::restore("s", &snapshot(&state)).expect("what was written down");
+            let restored = restored(&snapshot(&state), state.request_header()).expect("what was written down");
             assert_eq!(restored, state);
             assert_eq!(restored.message_count(), state.message_count());
             assert_eq!(restored.closers(), state.closers());
@@ -191,18 +198,24 @@ fn a_snapshot_with_a_wrong_section_gives_no_state_or_one_that_panics_nowhere() {
         }
     }
     let sound = snapshot(&state);
+    let header = state.request_header();
+    assert!(header.seq().is_some());
+    assert_eq!(restored(&sound, &RequestHeader::default()), None, "the log has another event there");
+    assert_eq!(State::restore("s", &sound, &|_| Ok(Some("{".to_owned()))).expect("read"), None, "no JSON");
+    let unreadable = |_| Err(crate::Error::new(crate::ErrorKind::Io, "unreadable"));
+    assert_eq!(State::restore("s", &sound, &unreadable).unwrap_err().kind(), crate::ErrorKind::Io);
     for section in 0..sound.0.len() {
         let mut without = sound.clone();
         without.0.remove(section);
-        assert_eq!(State::restore("s", &without), None);
+        assert_eq!(restored(&without, header), None);
         let mut newer = sound.clone();
         newer.0[section].0.version += 1;
-        assert_eq!(State::restore("s", &newer), None);
+        assert_eq!(restored(&newer, header), None);
         for byte in 0..sound.0[section].1.len() {
             for value in [0, 1, 2, 0x22, 0x7b, 0x80, 0xfa, 0xfb, 0xff] {
                 let mut wrong = sound.clone();
                 wrong.0[section].1[byte] = value;
-                if let Some(state) = State::restore("s", &wrong) {
+                if let Some(state) = restored(&wrong, header) {
                     use_up(state, &mut Random(1));
                 }
             }
@@ -248,12 +261,11 @@ fn the_sections_of_a_snapshot_are_pinned() {
     }
     let sections: Vec<_> =
         snapshot(&state).0.into_iter().map(|(id, bytes)| (id.code, id.version, bytes)).collect();
-    let header_section = [&[1, 2, u8::try_from(header.len()).unwrap()], header.as_bytes()].concat();
     let turns = [1, 1, b'1', 0, 1, 0, 1, 1, b'1', 1, 3, b'"', b'c', b'"', 0, 1, 0, 1, 4];
     let expected = [
         (1, 1, vec![5, 1, 0]),
         (2, 1, vec![0, 2, 2, 4, 0, 0]),
-        (3, 1, header_section),
+        (3, 2, vec![1, 2]),
         (4, 1, vec![2, 0, 2]),
         (5, 1, turns.to_vec()),
         (6, 1, vec![0]),

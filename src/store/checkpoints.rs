@@ -31,7 +31,7 @@ use crate::ids::{Seq, SessionKey};
 use crate::limits::{CHECKPOINT_FILES_READ_MAX, CHECKPOINT_IDLE_BYTES_MAX, CHECKPOINT_LAG_EVENTS_MIN};
 use crate::log::{CheckpointFile, CheckpointFiles};
 use crate::projection::{Projection, SectionId, SectionSink, SectionSource, State};
-use crate::{ErrorKind, Result};
+use crate::{Error, ErrorKind, Result};
 
 pub(super) use verify::SessionAudit;
 pub(super) use write::Occasion;
@@ -84,6 +84,9 @@ enum Source {
 
 /// Reads a range of a session's events.
 pub(super) type Read<'r> = dyn Fn(Range<Seq>, &mut Each<'_>) -> Result<()> + 'r;
+
+/// Gives the data of the `request/header` event at a seq; `None` if that is another event.
+type HeaderData<'h> = dyn Fn(Seq) -> Result<Option<String>> + 'h;
 
 impl Checkpoints {
     pub(super) fn new(files: CheckpointFiles) -> Self {
@@ -208,25 +211,23 @@ impl Snapshot {
         let (stored, decoded_bytes) = sections.0.finish()?;
         Ok(Self { next_seq: state.next_seq(), chain, decoded_bytes, stored })
     }
-
-    /// The state again, of the session `id`; `None` if it is not one of this release, or wrong.
-    fn restore(&self, id: &str) -> Option<State> {
-        let sections = Kept(SectionReader::new(&self.stored, self.decoded_bytes)?);
-        State::restore(id, &sections).filter(|state| state.next_seq() == self.next_seq)
-    }
 }
 
 impl Candidate {
-    fn load(&self) -> Result<Arc<Snapshot>> {
-        match &self.source {
-            Source::Idle(snapshot) => Ok(Arc::clone(snapshot)),
-            Source::File(file, row) => Ok(Arc::new(Snapshot {
-                next_seq: row.next_seq,
-                chain: row.chain,
-                decoded_bytes: row.decoded_bytes,
-                stored: file.read(row)?,
-            })),
-        }
+    /// The state that it keeps, of the session `id`; `None` if it cannot be read, is not one of this release, or wrong.
+    fn restore(&self, id: &str, header_data: &HeaderData<'_>) -> Result<Option<State>> {
+        let Some(sections) = self.sections() else { return Ok(None) };
+        let state = State::restore(id, &sections, header_data)?;
+        Ok(state.filter(|state| state.next_seq() == self.next_seq))
+    }
+
+    /// What was stored is gone when this returns: the states of long sessions are large.
+    fn sections(&self) -> Option<Kept> {
+        let reader = match &self.source {
+            Source::Idle(idle) => SectionReader::new(&idle.stored, idle.decoded_bytes),
+            Source::File(file, row) => SectionReader::new(&file.read(row).ok()?, row.decoded_bytes),
+        };
+        reader.map(Kept)
     }
 }
 
@@ -266,13 +267,10 @@ impl Session {
     ///
     /// Those of reading and of the gate.
     pub(super) fn resumed(&self, end: Seq, chain: u32, read: &Read<'_>) -> Result<State> {
-        if let Some((candidate, state)) = self.restored(end, &|_| true) {
+        if let Some((candidate, state)) = self.restored(end, &|_| true, read)? {
             match self.carried_on(state, candidate.chain, end, read) {
                 Ok((state, found)) if found == chain => return Ok(state),
-                // What is damaged is told as it would be without the checkpoint.
-                Err(error) if !matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported) => {
-                    return Err(error);
-                }
+                Err(error) if !is_of_events(&error) => return Err(error),
                 _ => self.store.checkpoints.discard(&candidate),
             }
         }
@@ -280,15 +278,24 @@ impl Session {
     }
 
     /// The projections of the events below some seq at or below `end`, as far as that is known to be right without reading on.
-    pub(super) fn state_before(&self, end: Seq) -> State {
+    ///
+    /// # Errors
+    ///
+    /// Those of reading, but for damage.
+    pub(super) fn state_before(&self, end: Seq) -> Result<State> {
         let is_right = |candidate: &Candidate| self.chain_at(candidate.next_seq) == Some(candidate.chain);
-        let restored = self.restored(end, &is_right);
-        restored.map_or_else(|| State::new(self.id()), |(_, state)| state)
+        let restored = self.restored(end, &is_right, &|range, each| self.scan(range, each))?;
+        Ok(restored.map_or_else(|| State::new(self.id()), |(_, state)| state))
     }
 
-    /// The newest checkpoint at or below `end` that `choose` likes and that can be read. Those of the sessions that it was
-    /// forked from count up to where their events are shared.
-    fn restored(&self, end: Seq, choose: &dyn Fn(&Candidate) -> bool) -> Option<(Candidate, State)> {
+    /// The newest checkpoint at or below `end` that `choose` likes and that can be read, as its header can. Those of the
+    /// sessions that it was forked from count up to where their events are shared.
+    fn restored(
+        &self,
+        end: Seq,
+        choose: &dyn Fn(&Candidate) -> bool,
+        read: &Read<'_>,
+    ) -> Result<Option<(Candidate, State)>> {
         let checkpoints = &self.store.checkpoints;
         let mut candidates = checkpoints.below(self.entry.key, end);
         let (mut end, mut shared) = (end, self.entry.shared());
@@ -298,13 +305,14 @@ impl Session {
             shared = link.owner.shared();
         }
         candidates.sort_by_key(|candidate| Reverse(candidate.next_seq));
-        candidates.into_iter().filter(|candidate| choose(candidate)).find_map(|candidate| {
-            let restored = candidate.load().ok().and_then(|snapshot| snapshot.restore(self.id()));
-            if restored.is_none() {
-                checkpoints.discard(&candidate);
+        for candidate in candidates.into_iter().filter(|candidate| choose(candidate)) {
+            match candidate.restore(self.id(), &|seq| header_data(seq, read)) {
+                Ok(Some(state)) => return Ok(Some((candidate, state))),
+                Err(error) if !is_of_events(&error) => return Err(error),
+                _ => checkpoints.discard(&candidate),
             }
-            restored.map(|state| (candidate, state))
-        })
+        }
+        Ok(None)
     }
 
     /// Takes the events up to `end` into a state, and into the chain over those before.
@@ -340,6 +348,21 @@ impl Session {
             Place::Frame(_) => None,
         }
     }
+}
+
+/// What is wrong with the events themselves is told by the fold, as it would be without checkpoints.
+fn is_of_events(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported)
+}
+
+/// Reads the data of the `request/header` event at `seq`; `None` if that is another event.
+fn header_data(seq: Seq, read: &Read<'_>) -> Result<Option<String>> {
+    let mut data = None;
+    read(seq..seq.next(), &mut |event| {
+        data = (event.type_name == "request/header").then(|| event.data.into_owned());
+        Ok(())
+    })?;
+    Ok(data)
 }
 
 /// How many events lie behind a checkpoint.

@@ -144,7 +144,7 @@ impl Session {
         if end >= self.next_seq()? {
             return self.with_state(Clone::clone);
         }
-        let mut then = self.state_before(end);
+        let mut then = self.state_before(end)?;
         self.fold_on(&mut then, end)?;
         Ok(then)
     }

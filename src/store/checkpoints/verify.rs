@@ -116,9 +116,11 @@ impl SessionAudit {
         for (file, row) in self.bound.iter().filter(|(_, row)| row.next_seq == seq) {
             let source = Source::File(Arc::clone(file), *row);
             let candidate = Candidate { key: row.key, next_seq: row.next_seq, chain: row.chain, source };
+            // Whichever event it names, that is compared; so without a header any data will do.
+            let header_data = |_| Ok(Some(folded.request_header().data().unwrap_or("null").to_owned()));
+            let restored = candidate.restore(session.id(), &header_data);
             // One of another release is none.
-            let restored = candidate.load().ok().and_then(|snapshot| snapshot.restore(session.id()));
-            if restored.is_some_and(|restored| restored != *folded) {
+            if restored.ok().flatten().is_some_and(|restored| restored != *folded) {
                 let message = "a checkpoint is not what the session's events fold to";
                 findings.push(finding(file, row, Some(session.id().to_owned()), message));
             }

@@ -3,7 +3,8 @@
 //! Every cell is N sessions, a thread each, that commit B events at a time and wait until they are durable. Engines take
 //! turns, run by run, each in a directory of its own. Nobody's sync is left out, and sessionlog validates every event.
 //!
-//! The subcommand `reads` opens, lists and reads a large store instead, beside SQLite and zstd.
+//! The subcommand `reads` opens, lists and reads a large store instead, beside SQLite and zstd; `resume` resumes a
+//! long session, beside a reader of its zstd JSONL.
 
 #[path = "../../../benches/support/blocks.rs"]
 mod blocks;
@@ -14,6 +15,7 @@ mod engines;
 mod large;
 mod reads;
 mod report;
+mod resume;
 mod sqlite;
 #[path = "../../../benches/support/trace/mod.rs"]
 #[allow(dead_code, reason = "the benchmarks use the rest")]
@@ -44,6 +46,9 @@ struct CommandLine {
 #[derive(Debug, clap::Subcommand)]
 enum Command {
     Reads(reads::Arguments),
+    Resume(resume::Arguments),
+    #[command(hide = true)]
+    Peak(resume::PeakArguments),
 }
 
 #[derive(Debug, clap::Args)]
@@ -73,8 +78,11 @@ struct Arguments {
 
 fn main() -> Result<()> {
     let CommandLine { command, appends: arguments } = CommandLine::parse();
-    if let Some(Command::Reads(arguments)) = command {
-        return reads::run(&arguments);
+    match command {
+        Some(Command::Reads(arguments)) => return reads::run(&arguments),
+        Some(Command::Resume(arguments)) => return resume::run(&arguments),
+        Some(Command::Peak(arguments)) => return resume::print_peak(&arguments),
+        None => {}
     }
     std::fs::create_dir_all(&arguments.dir)?;
     let sessions = sessions(&arguments);
