@@ -45,11 +45,13 @@ pub const PATCH_BASES_MAX: usize = 64;
 /// Their bytes together; one of any size may come on top.
 pub const PATCH_BASES_BYTES_MAX: usize = 8 << 20;
 /// Data text after which a unit of a sealed file is closed, in bytes; a longer event has a unit of its own.
-pub const SEALED_UNIT_TEXT_BYTES: usize = 64 << 10;
+pub const SEALED_UNIT_TEXT_BYTES: usize = 16 << 10;
 /// Most events in one unit of a sealed file.
 pub const SEALED_UNIT_EVENTS_MAX: u32 = 2048;
 /// Encoded envelopes after which a unit of a sealed file is closed, in bytes.
 pub const SEALED_UNIT_ENVELOPE_BYTES: usize = 64 << 10;
+/// Control records after which a piece of them is closed, in bytes; a longer one has a piece of its own.
+pub const SEALED_CONTROL_PIECE_BYTES: usize = 64 << 10;
 /// Most pieces of a sealed file that reading one piece decodes on the way to it.
 pub const SEALED_CHAIN_MAX: u8 = 32;
 /// Shortest part of an event's data that a sealed file stores apart, in bytes.
@@ -59,7 +61,7 @@ pub const SEALED_TABLE_ENTRIES_MAX: usize = 1 << 18;
 /// Decoded units and pieces of sealed files that an open store keeps for later reads, in bytes.
 pub const DECODED_CACHE_BYTES: usize = 16 << 20;
 /// Most units of a range that is read through that cache: a longer one is a scan, and leaves the cache as it is.
-pub const CACHED_RANGE_UNITS_MAX: u32 = 4;
+pub const CACHED_RANGE_UNITS_MAX: u32 = 16;
 /// Size of the buffer that a sealed file is written through, in bytes.
 pub const SEALED_WRITE_BUFFER_BYTES: usize = 256 << 10;
 /// Events of one step that a redacting export holds back to search their streamed text as a whole, in bytes of memory.

@@ -117,6 +117,8 @@ impl Row {
             Place::Sealed(file, _) => !name.supersedes(&file.name()),
         });
         let place = self.runs.partition_point(|other| other.first < run.first);
+        // Most sessions have one run, for good.
+        self.runs.reserve_exact(1);
         self.runs.insert(place, run);
     }
 }
@@ -169,7 +171,7 @@ impl Catalog {
 
     /// Forgets a session by its id; its events stay reachable by key for the forks that share them.
     pub(super) fn forget(&mut self, entry: &Entry) {
-        let id = &entry.header().id;
+        let Some(id) = entry.known_id() else { return };
         if self.by_id.get(id).is_some_and(|known| known.key == entry.key) {
             self.by_id.remove(id);
         }
@@ -197,7 +199,7 @@ impl Catalog {
                 let shared = identity.shared.as_ref();
                 let shared =
                     shared.and_then(|shared| Some(Shared { owner: owner(shared)?, ..shared.clone() }));
-                entry.name(Identity { header: identity.header.clone(), shared });
+                entry.name(Identity { header: Arc::clone(&identity.header), shared });
             }
             entry.state.lock().take_found(&mut fresh.state.lock());
             self.by_key.insert(entry.key, entry);
@@ -290,8 +292,8 @@ impl Catalog {
             let header = parse_header_line(create.header).map_err(Error::from)?;
             let shared = create.shared.map(|shared| self.take_shared(&entry, &shared)).transpose()?;
             self.forget(&entry);
-            entry.name(Identity { header, shared });
-            self.insert(Arc::clone(&entry));
+            entry.name(Identity { header: header.into(), shared });
+            self.by_id.insert(entry.header().id.clone(), Arc::clone(&entry));
         }
         let mut state = entry.state.lock();
         state.created = true;

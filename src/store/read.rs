@@ -223,7 +223,7 @@ impl Session {
             None => {
                 let chain = state.row.summary.chain;
                 let read = |range, each: &mut Each<'_>| self.read_locked(state, range, each);
-                Live { state: self.resumed(end, chain, &read)? }
+                Box::new(Live { state: self.resumed(end, chain, &read)? })
             }
         };
         state.live = Some(live);
@@ -286,7 +286,7 @@ pub(super) fn stored_candidate(event: Event<'_>) -> Candidate<'_> {
 }
 
 fn live(state: &EntryState) -> Result<&Live> {
-    state.live.as_ref().ok_or_else(no_state)
+    state.live.as_deref().ok_or_else(no_state)
 }
 
 fn no_state() -> Error {

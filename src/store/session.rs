@@ -123,15 +123,15 @@ pub(super) struct Entry {
     pub(super) key: SessionKey,
     /// What its create frame says; absent until one is met.
     identity: OnceLock<Identity>,
-    /// The header in its absence.
-    stand_in: OnceLock<SessionHeader>,
+    /// The header in its absence, once it was asked for.
+    stand_in: OnceLock<Arc<SessionHeader>>,
     pub(super) state: Mutex<EntryState>,
 }
 
 /// What a create frame says of its session.
 #[derive(Debug)]
 pub(super) struct Identity {
-    pub(super) header: SessionHeader,
+    pub(super) header: Arc<SessionHeader>,
     pub(super) shared: Option<Shared>,
 }
 
@@ -159,11 +159,17 @@ impl Entry {
     }
 
     /// Its header; one with a stand-in id if its create frame is lost.
-    pub(super) fn header(&self) -> &SessionHeader {
+    pub(super) fn header(&self) -> &Arc<SessionHeader> {
         match self.identity.get() {
             Some(identity) => &identity.header,
-            None => self.stand_in.get_or_init(|| SessionHeader::new(format!("?key-{}", self.key), 0)),
+            None => self.stand_in.get_or_init(|| SessionHeader::new(format!("?key-{}", self.key), 0).into()),
         }
+    }
+
+    /// The id under which it may be listed; `None` if nobody has asked for its id so far.
+    pub(super) fn known_id(&self) -> Option<&str> {
+        let header = self.identity.get().map(|identity| &identity.header).or(self.stand_in.get())?;
+        Some(&header.id)
     }
 
     pub(super) fn shared(&self) -> Option<&Shared> {
@@ -220,8 +226,8 @@ pub(super) struct EntryState {
     pending: VecDeque<Pending>,
     /// The create frames that are written or queued.
     create_frames: CreateFrames,
-    /// The projections, queued batches included. Absent until needed.
-    pub(super) live: Option<Live>,
+    /// The projections, queued batches included. Absent until needed, and apart: a store has an entry for each session.
+    pub(super) live: Option<Box<Live>>,
     /// What later request headers can be patches of. It counts in its own segment only.
     pub(super) patch_base: Option<WrittenBase>,
     /// The session exists: its create frame is written, queued, or known to be lost.

@@ -30,8 +30,8 @@ pub struct Store {
 /// What [`Store::list`] says of a session, without reading any payload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionInfo {
-    /// The header.
-    pub header: SessionHeader,
+    /// The header, shared with the store.
+    pub header: Arc<SessionHeader>,
     /// Number of events.
     pub events: u64,
     /// Size of the events as unpacked JSON lines, in bytes.
@@ -39,7 +39,7 @@ pub struct SessionInfo {
     /// Time of the last event, in milliseconds since the Unix epoch.
     pub last_time: Option<i64>,
     /// The latest title.
-    pub title: Option<String>,
+    pub title: Option<Arc<str>>,
     /// What state the session is in.
     pub condition: SessionCondition,
     /// Token of the content.
@@ -222,7 +222,9 @@ impl Store {
         entries.sort_unstable_by(|(a_time, a), (b_time, b)| {
             a_time.cmp(b_time).then_with(|| a.header().id.cmp(&b.header().id))
         });
-        Ok(entries.iter().filter_map(|(_, entry)| info(entry)).collect())
+        let mut listed = Vec::with_capacity(entries.len());
+        listed.extend(entries.iter().filter_map(|(_, entry)| info(entry)));
+        Ok(listed)
     }
 
     /// Admits one batch for each of many sessions and queues them one after the other, before any is waited for: they share a
@@ -340,7 +342,8 @@ impl Store {
             let message = format!("create session {}: the id is taken; choose another or open it", header.id);
             return Err(Error::new(ErrorKind::Conflict, message));
         }
-        let entry = Arc::new(Entry::new(catalog.next_key(), Identity { header, shared }, state));
+        let entry =
+            Arc::new(Entry::new(catalog.next_key(), Identity { header: header.into(), shared }, state));
         catalog.insert(Arc::clone(&entry));
         drop(catalog);
         Ok(Session::new(self, entry))
@@ -369,11 +372,11 @@ fn info(entry: &Entry) -> Option<SessionInfo> {
         _ => SessionCondition::Idle,
     };
     Some(SessionInfo {
-        header: entry.header().clone(),
+        header: Arc::clone(entry.header()),
         events: row.next_seq,
         bytes: row.summary.logical_bytes,
         last_time: row.summary.last_time,
-        title: row.summary.title.as_deref().map(str::to_owned),
+        title: row.summary.title.clone(),
         condition,
         revision: entry.revision(row),
     })

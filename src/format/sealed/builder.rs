@@ -14,8 +14,8 @@ use crate::format::compress::FrameEncoder;
 use crate::format::{EventType, FrameKind, Record, crc32, varint};
 use crate::ids::{Position, Seq, SessionKey};
 use crate::limits::{
-    EVENTS_PER_SESSION_MAX, RECORD_BYTES_MAX, SEALED_UNIT_ENVELOPE_BYTES, SEALED_UNIT_EVENTS_MAX,
-    SEALED_UNIT_TEXT_BYTES, SEALED_WRITE_BUFFER_BYTES,
+    EVENTS_PER_SESSION_MAX, RECORD_BYTES_MAX, SEALED_CONTROL_PIECE_BYTES, SEALED_UNIT_ENVELOPE_BYTES,
+    SEALED_UNIT_EVENTS_MAX, SEALED_UNIT_TEXT_BYTES, SEALED_WRITE_BUFFER_BYTES,
 };
 use crate::{Error, ErrorKind, Result};
 
@@ -113,7 +113,7 @@ impl<W: SealedSink> SealedBuilder<W> {
         if payload.len() as u64 > RECORD_BYTES_MAX - 32 {
             return Err(too_large());
         }
-        if self.control.len() + payload.len() > SEALED_UNIT_TEXT_BYTES {
+        if self.control.len() + payload.len() > SEALED_CONTROL_PIECE_BYTES {
             self.flush_control()?;
         }
         self.control.push(kind.get());

@@ -81,7 +81,7 @@ fn document(session: &SessionInfo) -> String {
         .field("events", session.events)
         .field("bytes", session.bytes)
         .field("lastTime", session.last_time)
-        .field("title", &session.title)
+        .field("title", session.title.as_deref())
         .field("parentSession", session.header.parent_session.as_ref())
         .field("seedLength", session.header.seed_length)
         .field("state", session.condition.as_str())
