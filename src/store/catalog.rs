@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::records::events_of;
+use super::seal::needed_by_forks;
 use super::session::{Entry, EntryState, Identity};
 use super::summary::Summary;
 use crate::event::{Vocabulary, parse_header_line};
@@ -154,6 +155,8 @@ pub(super) struct Catalog {
     pub(super) frames: u64,
     /// The sealed files that count.
     pub(super) sealed: Vec<Arc<SealedFile>>,
+    /// Owners of shared events whose create frame was not met so far.
+    unmet: Vec<Arc<Entry>>,
 }
 
 impl Catalog {
@@ -210,6 +213,23 @@ impl Catalog {
         let ids = std::mem::take(&mut self.by_id).into_values();
         let listed = ids.filter_map(|fresh| self.by_key.get(&fresh.key).cloned());
         self.by_id = listed.map(|entry| (entry.header().id.clone(), entry)).collect();
+    }
+
+    /// Judges, once a scan has met all there is, the owners of shared events that have no create frame: it is lost if a living
+    /// fork needs them or events of theirs are there. Else they were removed, and so were their forks: a compaction has left
+    /// them out.
+    pub(super) fn settle(&mut self) {
+        let mut unmet = std::mem::take(&mut self.unmet);
+        unmet.retain(|owner| !owner.is_named());
+        if unmet.is_empty() {
+            return;
+        }
+        let needed = needed_by_forks(self);
+        for owner in unmet {
+            if needed.contains_key(&owner.key) || !owner.state.lock().row.runs.is_empty() {
+                self.take_lost(owner.key);
+            }
+        }
     }
 
     /// The session that a frame belongs to.
@@ -304,14 +324,16 @@ impl Catalog {
         Ok(())
     }
 
-    /// An owner's entry stays when it is removed. One that was not met so far is a session whose create frame is lost.
+    /// An owner's entry stays when it is removed. One that is never met is judged by [`settle`](Self::settle).
     fn take_shared(&mut self, entry: &Entry, shared: &SharedPrefix<'_>) -> Result<Shared> {
         if shared.owner >= entry.key {
             let message = "read create frame: the session is older than the one that it was forked from";
             return Err(Error::new(ErrorKind::Corrupt, message));
         }
-        self.take_lost(shared.owner);
         let owner = self.entry(shared.owner);
+        if !owner.is_named() {
+            self.unmet.push(Arc::clone(&owner));
+        }
         let row = &mut entry.state.lock().row;
         row.summary.logical_bytes = row.summary.logical_bytes.saturating_add(shared.logical_bytes);
         // Nothing below is the session's own.

@@ -73,13 +73,15 @@ impl Store {
             ..LogOptions::default()
         };
         let log = Log::open(Arc::clone(&storage), log_options, &mut catalog)?;
+        catalog.settle();
         let view = View { frames: log.frames(), synced_through: log.synced_through() };
         let checkpoints = CheckpointFiles::new(Arc::clone(&storage), log.store_id());
         Ok(Self::assemble(storage, Access::Write(log), view, catalog, checkpoints, options.clock))
     }
 
     pub(super) fn open_for_reading(storage: Arc<dyn Storage>, options: StoreOptions) -> Result<Self> {
-        let (reader, catalog) = LogReader::open_fresh(&storage)?;
+        let (reader, mut catalog): (_, Catalog) = LogReader::open_fresh(&storage)?;
+        catalog.settle();
         let view = View::of(&reader);
         let checkpoints = CheckpointFiles::new(Arc::clone(&storage), reader.store_id());
         let access = Access::Read(Box::new(Mutex::new(Follower { reader, is_void: false })));
@@ -156,9 +158,12 @@ impl Inner {
         let mut follower = follower.lock();
         let was_void = std::mem::replace(&mut follower.is_void, true);
         if was_void || follower.reader.refresh(&mut *catalog)? == Refreshed::Superseded {
-            let (opened, afresh) = LogReader::open_fresh(&self.storage)?;
+            let (opened, mut afresh): (_, Catalog) = LogReader::open_fresh(&self.storage)?;
+            afresh.settle();
             follower.reader = opened;
             catalog.replace(afresh);
+        } else {
+            catalog.settle();
         }
         follower.is_void = false;
         self.checkpoints.forget_listing();

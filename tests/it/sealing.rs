@@ -155,6 +155,28 @@ fn removed_sessions_give_their_space_back_and_forks_keep_what_they_share() {
     );
 }
 
+/// The fork has the highest key, so its create frame, which names its owner, outlives a compaction.
+#[test]
+fn a_parent_that_was_removed_with_its_last_fork_is_no_damage() {
+    let storage = MemoryStorage::new();
+    let store = small(&storage);
+    let parent = create(&store, "parent");
+    fill(&parent, 1, 1);
+    let child = store.fork("parent", None, "child").unwrap();
+    store.remove("parent").unwrap();
+    store.remove("child").unwrap();
+    store.compact().unwrap();
+    drop((parent, child, store));
+    let reader = options().open_storage_read_only(Arc::new(storage.clone())).unwrap();
+    let store = small(&storage);
+    for store in [reader, store] {
+        assert!(store.list().unwrap().is_empty());
+        assert_eq!(store.stats().unwrap().sessions, 0);
+        let report = store.verify(VerifyOptions::default(), &mut |_, _| ()).unwrap();
+        assert!(report.findings.is_empty(), "{:?}", report.findings);
+    }
+}
+
 #[test]
 fn readers_and_handles_go_on_while_files_are_rewritten() {
     let storage = MemoryStorage::new();
