@@ -54,12 +54,20 @@ fn appends_of_many_threads_to_many_sessions_and_to_one_are_all_kept_in_their_ord
             }
         };
         thread::scope(|scope| (0..8).for_each(|thread| drop(scope.spawn(move || work(thread)))));
-        let before: Vec<_> =
-            store.list().unwrap().into_iter().map(|info| (info.header.id, info.events, info.bytes)).collect();
+        let before: Vec<_> = store
+            .list()
+            .unwrap()
+            .into_iter()
+            .map(|info| (info.header.id.clone(), info.events, info.bytes))
+            .collect();
         drop((shared, store));
         let store = open(&storage, false);
-        let after: Vec<_> =
-            store.list().unwrap().into_iter().map(|info| (info.header.id, info.events, info.bytes)).collect();
+        let after: Vec<_> = store
+            .list()
+            .unwrap()
+            .into_iter()
+            .map(|info| (info.header.id.clone(), info.events, info.bytes))
+            .collect();
         assert_eq!(before, after);
         let shared = lines(&session(&store, "shared"));
         assert_eq!(shared.len(), 8 * 60);

@@ -31,7 +31,7 @@ fn append(store: &Store, id: &str, n: u64) -> sessionlog::Result<()> {
 }
 
 fn ids(store: &Store) -> BTreeSet<String> {
-    store.list().unwrap().into_iter().map(|info| info.header.id).collect()
+    store.list().unwrap().into_iter().map(|info| info.header.id.clone()).collect()
 }
 
 fn finding_sessions(store: &Store) -> Vec<Option<String>> {

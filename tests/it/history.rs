@@ -64,7 +64,7 @@ impl Contents {
             if (info.events, info.bytes) != (lines.len() as u64, bytes as u64) {
                 return Err(format!("{id} is listed with {} events, {} bytes", info.events, info.bytes));
             }
-            let header = SessionHeader { delegation_depth: None, ..info.header };
+            let header = SessionHeader { delegation_depth: None, ..SessionHeader::clone(&info.header) };
             contents.sessions.insert(id, Held { header, lines });
         }
         Ok(contents)

@@ -191,7 +191,7 @@ fn resume(store: &Store, model: &mut Model, id: &str) {
 
 fn compare(store: &Store, model: &Model) {
     let listed: BTreeMap<String, u64> =
-        store.list().unwrap().into_iter().map(|info| (info.header.id, info.events)).collect();
+        store.list().unwrap().into_iter().map(|info| (info.header.id.clone(), info.events)).collect();
     let expected = model.iter().map(|(id, held)| ((*id).to_owned(), held.len() as u64)).collect();
     assert_eq!(listed, expected);
     for (id, held) in model {
