@@ -129,8 +129,7 @@ fn snapshot(state: &State) -> Sections {
 
 /// The state again, where the log has the header of `of` at its seq and no other.
 fn restored(sections: &Sections, of: &RequestHeader) -> Option<State> {
-    let header_data =
-        |seq| Ok(of.data().filter(|_| of.seq() == Some(seq)).map(str::to_owned));
+    let header_data = |seq| Ok(of.data().filter(|_| of.seq() == Some(seq)).map(str::to_owned));
     State::restore("s", sections, &header_data).expect("a log that can be read")
 }
 
@@ -168,7 +167,8 @@ fn a_state_restored_at_any_prefix_goes_on_as_the_fold() {
         let mut resumed: Vec<State> = Vec::new();
         let mut pending = 0;
         for _ in 0..150 {
-            let restored = restored(&snapshot(&state), state.request_header()).expect("what was written down");
+            let restored =
+                restored(&snapshot(&state), state.request_header()).expect("what was written down");
             assert_eq!(restored, state);
             assert_eq!(restored.message_count(), state.message_count());
             assert_eq!(restored.closers(), state.closers());

@@ -74,7 +74,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     }
     let Arguments { events, runs, seed, dir, .. } = arguments;
     println!("{}", report::place(dir)?);
-    println!("seed {seed}; a session of {events} events; warm; medians of {runs} runs in turns; target {TARGET}x");
+    println!(
+        "seed {seed}; a session of {events} events; warm; medians of {runs} runs in turns; target {TARGET}x"
+    );
     for made in &made {
         println!("\n{}", made.measure(*runs)?);
     }
