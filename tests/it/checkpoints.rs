@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use sessionlog::event::SessionState;
 use sessionlog::storage::fault::{CrashMode, Fault, FaultPlan, FaultStorage};
 use sessionlog::storage::{Access, MemoryStorage, Storage};
-use sessionlog::{ErrorKind, Seq, Store, VerifyOptions};
+use sessionlog::{AppendOptions, Draft, Durability, ErrorKind, Seq, Session, Store, VerifyOptions};
 
 use crate::sealing::{answers, copy, create, fill, findings, names, small};
 use crate::support::{lines, options};
@@ -335,4 +335,84 @@ fn a_checkpoint_that_cannot_be_written_is_no_error_of_the_upkeep() {
         }
     }
     assert!(unwritten > 2, "{unwritten}");
+}
+
+/// Seventy events that no surface shows.
+fn chat(session: &Session) {
+    let chunk = r#"{"turn":1,"step":1,"chunk":{"type":"text-delta","index":0,"text":"word"}}"#;
+    let batch = vec![Draft::new("assistant/chunk", chunk); 70];
+    session.append(&batch, AppendOptions::default()).unwrap().wait().unwrap();
+}
+
+#[test]
+fn a_checkpoint_names_the_header_in_force_also_one_that_a_fork_inherited_or_that_is_not_written_yet() {
+    let storage = MemoryStorage::new();
+    let store = small(&storage);
+    let parent = create(&store, "parent");
+    fill(&parent, 3, 1);
+    let child = store.fork("parent", None, "child").unwrap();
+    chat(&child);
+    let header = parent.request_header().unwrap().expect("a header");
+    let in_child = |store: &Store| store.session("child").unwrap().with_state(Clone::clone).unwrap();
+    let live = in_child(&store);
+    assert_eq!(live.request_header().header(), Some(&header));
+    drop((parent, child));
+    assert_eq!(in_child(&store), live, "from the state that waits in memory");
+    // The header in force is queued when the last handle goes.
+    let session = store.session("child").unwrap();
+    let newer = r#"{"header":{"config":{"provider":"p","model":"m"},"system":"newer"},"reason":"change"}"#;
+    let queued = AppendOptions { durability: Durability::Buffered, ..AppendOptions::default() };
+    let completion = session.append(&[Draft::new("request/header", newer)], queued).unwrap();
+    let live = session.with_state(Clone::clone).unwrap();
+    drop((session, completion));
+    assert_eq!(in_child(&store), live);
+    store.compact().unwrap();
+    store.close().unwrap();
+    assert!(folds_without_its_events(&storage, "child"));
+    let stored: usize = states(&storage).iter().map(|name| bytes(&storage, name).len()).sum();
+    assert!(stored < 1_000, "no header is stored again: {stored}");
+    assert_eq!(in_child(&reader(&storage)), live);
+    assert_eq!(findings(&reader(&storage)), Vec::<String>::new());
+    for name in states(&storage) {
+        storage.remove(&name).unwrap();
+    }
+    assert_eq!(in_child(&reader(&storage)), live);
+}
+
+#[test]
+fn a_header_that_cannot_be_read_is_told_and_no_other_one_is_given() {
+    let storage = MemoryStorage::new();
+    let store = small(&storage);
+    let session = create(&store, "s");
+    fill(&session, 12, 1);
+    let header = session.request_header().unwrap();
+    drop(session);
+    store.compact().unwrap();
+    store.close().unwrap();
+    let sealed = names(&storage).into_iter().find(|name| name.ends_with(".sealed")).expect("a sealed file");
+    let sound = bytes(&storage, &sealed);
+    let (mut given, mut told) = (0, 0);
+    for at in (64..sound.len() - 16).step_by(16) {
+        let changed: Vec<u8> = sound[at..at + 16].iter().map(|byte| byte ^ 0x55).collect();
+        overwrite(&storage, &sealed, at, &changed);
+        let opened = options().open_storage_read_only(Arc::new(storage.clone()));
+        let read = |store: Store| {
+            let session = store.session("s")?;
+            // Where the file's row of the session is lost, no event is known.
+            let is_known = session.next_seq()? > Seq::new(0);
+            Ok((session.request_header()?, is_known))
+        };
+        match opened.and_then(read) {
+            Ok((found, is_known)) => {
+                assert_eq!(found, header.clone().filter(|_| is_known), "damage at {at}");
+                given += u32::from(is_known);
+            }
+            Err(error) => {
+                assert!(matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NotFound), "{at}: {error}");
+                told += 1;
+            }
+        }
+        overwrite(&storage, &sealed, at, &sound[at..at + 16]);
+    }
+    assert!(given > 0 && told > 0, "{given} given, {told} told");
 }

@@ -391,7 +391,8 @@ fn a_damaged_sealed_file_hides_no_other_file_and_its_segments_count_while_they_a
         let reader = options().open_storage_read_only(Arc::new(storage.clone())).unwrap();
         let store = small(&storage);
         for view in [&reader, &store] {
-            let listed: Vec<_> = view.list().unwrap().into_iter().map(|info| info.header.id.clone()).collect();
+            let listed: Vec<_> =
+                view.list().unwrap().into_iter().map(|info| info.header.id.clone()).collect();
             // Each segment names the sessions that go on in it.
             assert_eq!(listed, ["later", "s"]);
             assert_eq!(lines(&view.session("later").unwrap()).len(), 12 * 24);
