@@ -19,3 +19,15 @@ pub fn chosen(input: &[u8]) -> Option<(u8, &[u8])> {
     let (&choice, rest) = input.split_first()?;
     (input.len() <= INPUT_BYTES_MAX).then_some((choice, rest))
 }
+
+/// A directory that goes with its handle, in memory where there is a file system in memory.
+///
+/// # Panics
+///
+/// If none can be made.
+#[must_use]
+pub fn memory_directory() -> tempfile::TempDir {
+    let memory = std::path::Path::new("/dev/shm");
+    let made = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
+    made.expect("a directory")
+}

@@ -9,7 +9,7 @@ use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Connection, ToSql};
 use sessionlog::export::SqliteWriter;
 use sessionlog::import::{Importer, JudgeOptions};
-use sessionlog_fuzz::{Cell, Cells, INPUT_BYTES_MAX};
+use sessionlog_fuzz::{Cell, Cells, INPUT_BYTES_MAX, memory_directory};
 
 /// Rows of one input.
 const ROWS_MAX: i64 = 32;
@@ -36,9 +36,7 @@ fuzz_target!(|input: &[u8]| {
 impl Filled {
     /// In memory where there is a file system in memory.
     fn new() -> Self {
-        let memory = PathBuf::from("/dev/shm");
-        let parent = if memory.is_dir() { memory } else { std::env::temp_dir() };
-        let directory = tempfile::tempdir_in(parent).expect("a directory");
+        let directory = memory_directory();
         let path = directory.path().join("sessions.db");
         SqliteWriter::create(&path).expect("a database").finish().expect("a database");
         let connection = Connection::open(&path).expect("a database");
