@@ -110,7 +110,8 @@ impl Batch {
     /// Adds a frame; answers its place in the batch.
     ///
     /// # Errors
-    /// As [`end_frame`](Self::end_frame).
+    /// [`ErrorKind::Limit`] if the frame or the batch becomes too large; [`ErrorKind::Invalid`] for a group or end frame,
+    /// which only the log writes.
     pub fn push(&mut self, draft: FrameDraft, payload: &[u8]) -> Result<FrameSlot> {
         self.begin_frame(payload.len()).extend_from_slice(payload);
         self.end_frame(draft)
