@@ -9,15 +9,8 @@ use std::fmt::Write as _;
 use crate::Result;
 use crate::event::Event;
 use crate::ids::Seq;
-use crate::import::packed::{CHUNK_TYPE, RowKind};
+use crate::import::packed::{CHUNK_TYPE, ROW_DATA_BYTES_MAX, ROW_MEMBERS_MAX, ROW_MEMBERS_MIN, RowKind};
 use crate::limits::SAFE_INTEGER_MAX;
-
-/// Fewest members of a row; shorter runs stay single events.
-const MEMBERS_MIN: usize = 3;
-/// Most members of a row.
-const MEMBERS_MAX: usize = 1024;
-/// Longest data text of a row, in bytes.
-const DATA_BYTES_MAX: usize = 1 << 20;
 
 /// What a log is written of.
 #[derive(Debug)]
@@ -86,7 +79,7 @@ impl Packer {
                 return Ok(());
             }
             // A run too short for a row gives up its first event, and what is left may still become one.
-            if run.times.len() >= MEMBERS_MIN || run.times.len() == 1 {
+            if run.times.len() >= ROW_MEMBERS_MIN || run.times.len() == 1 {
                 break;
             }
             run.write_first(out)?;
@@ -109,7 +102,7 @@ impl Packer {
     /// Hands out what was held back.
     pub(super) fn flush(&mut self, out: &mut Sink<'_>) -> Result<()> {
         let Some(mut run) = self.run.take() else { return Ok(()) };
-        if run.times.len() >= MEMBERS_MIN
+        if run.times.len() >= ROW_MEMBERS_MIN
             && let Some(chunk) = Chunk::parse(&run.first_data)
         {
             let time = run.times.first().copied().unwrap_or_default();
@@ -129,7 +122,7 @@ impl Run {
         self.first_seq.get() + self.times.len() as u64 == event.seq.get()
             && self.first_data[..self.head_bytes] == *chunk.head
             && safe(event.time - last_time)
-            && self.times.len() < MEMBERS_MAX
+            && self.times.len() < ROW_MEMBERS_MAX
     }
 
     /// Whether the row is short enough with this member.
@@ -146,7 +139,7 @@ impl Run {
         // With the new member there is a comma between all members, and one less between the times.
         let (steps, tokens) = (self.step_bytes + self.step_to(time).len(), self.tokens.len() + token.len());
         let commas = (2 * self.times.len()).saturating_sub(1);
-        once + steps + tokens + commas <= DATA_BYTES_MAX
+        once + steps + tokens + commas <= ROW_DATA_BYTES_MAX
     }
 
     /// The difference of a time to that of the last member, as text.
@@ -306,7 +299,7 @@ mod tests {
                     1
                 }
                 Piece::Row { data, .. } => {
-                    assert!(data.len() <= DATA_BYTES_MAX);
+                    assert!(data.len() <= ROW_DATA_BYTES_MAX);
                     data.matches("\"x").count()
                 }
             });
@@ -355,7 +348,7 @@ mod tests {
     #[test]
     fn no_row_is_longer_than_the_bound_and_none_shorter_than_it_may_be() {
         let around = r#"{"turn":1,"step":1,"index":0,"dt":[0,0],"texts":["","",""]}"#.len();
-        let room = DATA_BYTES_MAX - around;
+        let room = ROW_DATA_BYTES_MAX - around;
         assert_eq!(packed(&[room - 2, 1, 1]), [3]);
         assert_eq!(packed(&[room - 1, 1, 1]), [1, 1, 1]);
     }

@@ -1,6 +1,6 @@
 //! Checkpoint files: the projections of sessions at one of their seqs, so that resuming folds only what came later.
 //!
-//! Header, one compressed body for each session, a directory that is searched in place, footer. Everything is bound to
+//! Header, one compressed body for each session, a directory, footer. Everything is bound to
 //! the store and checked before it is believed. A file that is not right in every byte that is looked at is as good as none.
 
 use super::compress::{FrameEncoder, LEVEL_DEFAULT, TextDecoder};

@@ -2,6 +2,7 @@
 //!
 //! Decoders stream: memory is bounded by the largest record. They never change a source.
 
+mod counted;
 #[cfg(feature = "sqlite")]
 mod database;
 mod decode;
@@ -25,6 +26,7 @@ pub use lines::Lines;
 pub use stored::judge_session;
 pub use zstd_frames::ZstdFrames;
 
+pub(crate) use counted::Counted;
 pub(crate) use decode::{Decoded, decode, marked};
 pub(crate) use judge::Session;
 pub(crate) use zstd_frames::PADDING_RULES;

@@ -10,6 +10,12 @@ use crate::limits::SAFE_INTEGER_MAX;
 
 /// Type of every event that a row stands for.
 pub const CHUNK_TYPE: &str = "assistant/chunk";
+/// Fewest members of a row that is written, or that a database holds; shorter runs are single events.
+pub(crate) const ROW_MEMBERS_MIN: usize = 3;
+/// Most members of such a row.
+pub(crate) const ROW_MEMBERS_MAX: usize = 1024;
+/// Longest data text of such a row, in bytes of UTF-8.
+pub(crate) const ROW_DATA_BYTES_MAX: usize = 1 << 20;
 
 /// The kinds of rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

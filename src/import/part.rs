@@ -4,11 +4,12 @@
 
 use std::fmt;
 use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::counted::Counted;
 #[cfg(feature = "sqlite")]
 use super::database::{Database, SessionKey};
 use super::discover::{Source, SourceFormat};
@@ -130,7 +131,7 @@ impl PlannedSource {
         mut use_records: impl FnMut(&mut dyn RecordSource) -> Result<T>,
     ) -> Result<T> {
         let file = File::open(&self.source.path).map_err(|error| self.unreadable(error))?;
-        let file = Counted { file, read: 0, progress };
+        let file = Counted::new(file, progress);
         match self.source.format {
             SourceFormat::JsonlZstd => {
                 use_records(&mut ZstdFrames::new(file).map_err(|error| self.unreadable(error))?)
@@ -186,26 +187,4 @@ impl RecordSource for Refused {
 fn share(bytes: u64, part: u64, whole: u64) -> u64 {
     let share = u128::from(bytes) * u128::from(part) / u128::from(whole.max(1));
     u64::try_from(share).map_or(bytes, |share| share.min(bytes))
-}
-
-/// A file that tells how much of it was read.
-struct Counted<'p> {
-    file: File,
-    read: u64,
-    progress: &'p dyn Fn(u64),
-}
-
-impl Read for Counted<'_> {
-    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        let bytes = self.file.read(buf)?;
-        self.read += bytes as u64;
-        (self.progress)(self.read);
-        Ok(bytes)
-    }
-}
-
-impl Seek for Counted<'_> {
-    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
-        self.file.seek(to)
-    }
 }

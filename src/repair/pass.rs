@@ -83,7 +83,7 @@ pub(super) fn run(
             Item::Record(record) => pass.line(&record, frame)?,
             Item::Fault(refusal) => pass.fault(refusal, frame),
             Item::TornFrame { offset, bytes } => pass.torn_frame(offset, bytes, frame),
-            // Of databases only, which are refused before.
+            // Readers of databases alone yield these, and no pass uses one.
             Item::Unusable(_, refusal) => pass.fault(refusal, frame),
             Item::HeaderRow { .. } => {}
         }

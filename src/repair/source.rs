@@ -1,7 +1,7 @@
 //! The file under repair, read once for each pass and never changed.
 
 use std::fs::{self, File};
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
@@ -9,7 +9,7 @@ use super::plan::Stamp;
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::{Refusal, RefusalKind};
 use crate::export::JsonlFormat;
-use crate::import::{Found, Item, Lines, RecordSource, SourceFormat, ZstdFrames, discover};
+use crate::import::{Counted, Found, Item, Lines, RecordSource, SourceFormat, ZstdFrames, discover};
 
 /// A file that holds one log.
 #[derive(Debug)]
@@ -47,7 +47,7 @@ impl Source {
         self.format() == JsonlFormat::Plain
     }
 
-    /// What of this format is not repaired. A reader of databases takes the place of this answer.
+    /// Why a log of this format is not repaired.
     pub(super) fn foreign(&self) -> Option<Refusal> {
         let message = "this is an SQLite database; repair reads JSONL and zstd JSONL";
         let refusal = || Refusal::new(RefusalKind::SqliteSchema, "sqlite", message);
@@ -57,7 +57,7 @@ impl Source {
     /// Opens the file for one pass. `progress` is told the bytes read so far.
     pub(super) fn open<'p>(&self, progress: &'p dyn Fn(u64)) -> Result<Reader<'p>> {
         let open = || {
-            let file = Counted { file: File::open(&self.path)?, read: 0, progress };
+            let file = Counted::new(File::open(&self.path)?, progress);
             Ok(match self.format {
                 SourceFormat::JsonlZstd => Reader::Frames(Box::new(ZstdFrames::salvaging(file)?)),
                 _ => Reader::Lines(Lines::new(file)),
@@ -102,26 +102,4 @@ fn stamp(path: &Path) -> Result<Stamp> {
 
 fn unreadable(path: &Path, error: io::Error) -> Error {
     Error::io("repair: read log", error).with_path(path)
-}
-
-/// A file that tells how much of it was read.
-pub(super) struct Counted<'p> {
-    file: File,
-    read: u64,
-    progress: &'p dyn Fn(u64),
-}
-
-impl Read for Counted<'_> {
-    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        let bytes = self.file.read(buf)?;
-        self.read += bytes as u64;
-        (self.progress)(self.read);
-        Ok(bytes)
-    }
-}
-
-impl Seek for Counted<'_> {
-    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
-        self.file.seek(to)
-    }
 }

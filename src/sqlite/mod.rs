@@ -1,19 +1,12 @@
 //! The dialect of the reference's SQLite databases, for those who read and for those who write one (spec section 15).
 //!
-//! Owns the texts of the schemas, the marks of the file and the bounds of packed rows; the encodings of cells are in
-//! [`sources`] and [`data`]. Opens no database and knows no event: importing and exporting do that.
+//! Owns the texts of the schemas and the marks of the file; the encodings of cells are in [`sources`] and [`data`]. Opens no database and knows no event: importing and exporting do that.
 
 pub(crate) mod data;
 pub(crate) mod sources;
 
 /// `PRAGMA application_id` of every database of the reference: "DSHP".
 pub(crate) const APPLICATION_ID: i64 = 0x4453_4850;
-/// Fewest members of a packed row.
-pub(crate) const PACKED_MEMBERS_MIN: usize = 3;
-/// Most members of a packed row.
-pub(crate) const PACKED_MEMBERS_MAX: usize = 1024;
-/// Longest data text of a packed row, in bytes of UTF-8.
-pub(crate) const PACKED_DATA_BYTES_MAX: usize = 1 << 20;
 
 /// The schemas that are read. The first is the one that is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

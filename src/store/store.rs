@@ -317,8 +317,9 @@ impl Store {
         self.inner.refresh()
     }
 
-    /// Writes and syncs what is queued, writes checkpoints of the sessions that were in use, and closes the log. Later calls on any handle that create, append, remove, register or
-    /// maintain answer [`ErrorKind::Closed`]; what was stored can still be listed and read.
+    /// Writes and syncs what is queued, writes checkpoints of the sessions that were in use, and closes the log. Later calls on
+    /// any handle that create, append, remove, register or maintain answer [`ErrorKind::Closed`]; what was stored can still be
+    /// listed and read.
     ///
     /// # Errors
     ///

@@ -1,13 +1,13 @@
 //! Checkpoints: resuming without replay, and no answer that depends on them.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use sessionlog::event::SessionState;
 use sessionlog::storage::fault::{CrashMode, Fault, FaultPlan, FaultStorage};
 use sessionlog::storage::{Access, MemoryStorage, Storage};
 use sessionlog::{AppendOptions, Draft, Durability, ErrorKind, Seq, Session, Store, VerifyOptions};
 
-use crate::sealing::{answers, copy, create, fill, findings, names, small};
+use crate::sealing::{answers, copy, crashes_during, create, fill, findings, names, small};
 use crate::support::{lines, options};
 
 fn states(storage: &impl Storage) -> Vec<String> {
@@ -281,17 +281,7 @@ fn a_crash_at_any_operation_of_a_checkpoint_changes_no_answer() {
         store.remove("gone").unwrap();
         store.flush().unwrap();
         let before = answers(&store);
-        let crashes = Arc::new(Mutex::new(Vec::new()));
-        let collected = Arc::clone(&crashes);
-        storage.on_change(move |point| {
-            let operation = point.operation();
-            for mode in CrashMode::ALL {
-                collected.lock().unwrap().push((operation, mode, point.crashed_copy(mode, operation)));
-            }
-        });
-        work(store);
-        storage.on_change(|_| ());
-        let crashes = std::mem::take(&mut *crashes.lock().unwrap());
+        let crashes = crashes_during(&storage, || work(store));
         assert!(crashes.len() > 20);
         for (operation, mode, disk) in crashes {
             let case = format!("work {number}, operation {operation}, {mode:?}");

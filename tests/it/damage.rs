@@ -11,7 +11,7 @@ use sessionlog::format::{
     CreatePayload, EventType, FrameHeader, FrameKind, Record, RecordWriter, SharedPrefix, SurfaceOp,
     encode_vocabulary, segment_file_name,
 };
-use sessionlog::log::{Batch, Damage, FrameDraft, Log, LogOptions, LogReader, Visitor};
+use sessionlog::log::{Batch, FrameDraft, Log, LogOptions};
 use sessionlog::storage::fault::{Fault, FaultPlan, FaultStorage};
 use sessionlog::storage::{Access, LockHolder, MemoryStorage, Storage, StorageFile, StorageLock};
 use sessionlog::{
@@ -19,7 +19,7 @@ use sessionlog::{
     VerifyOptions,
 };
 
-use crate::support::{lines, open, options};
+use crate::support::{Frames, frames, lines, open, options};
 
 fn todo(n: u64) -> Draft<'static> {
     Draft::new("todo/write", format!(r#"{{"todos":[{n}]}}"#))
@@ -37,27 +37,6 @@ fn ids(store: &Store) -> BTreeSet<String> {
 fn finding_sessions(store: &Store) -> Vec<Option<String>> {
     let report = store.verify(VerifyOptions { deep: true, strict: false }, &mut |_, _| ()).unwrap();
     report.findings.into_iter().map(|finding| finding.session).collect()
-}
-
-/// The frames of a log, in order.
-#[derive(Default)]
-struct Frames(Vec<(Position, FrameHeader)>);
-
-impl Visitor for Frames {
-    fn frame(&mut self, at: Position, header: &FrameHeader, _: &[u8]) -> sessionlog::Result<()> {
-        self.0.push((at, *header));
-        Ok(())
-    }
-
-    fn damage(&mut self, damage: &Damage) {
-        panic!("{damage:?}");
-    }
-}
-
-fn frames(storage: &MemoryStorage) -> Vec<(Position, FrameHeader)> {
-    let mut frames = Frames::default();
-    let _ = LogReader::open(Arc::new(storage.clone()), &mut frames).unwrap();
-    frames.0
 }
 
 fn copy(storage: &MemoryStorage) -> MemoryStorage {

@@ -7,12 +7,11 @@ use sessionlog::event::SessionHeader;
 use sessionlog::export::{JsonlFormat, export_session};
 use sessionlog::format::{FrameHeader, FrameKind, segment_file_name};
 use sessionlog::import::{Importer, JudgeOptions};
-use sessionlog::log::{Damage, LogReader, Visitor};
 use sessionlog::storage::{Access, MemoryStorage, Storage};
-use sessionlog::{AppendOptions, Draft, ErrorKind, Position, Seq, Session, Store, VerifyOptions};
+use sessionlog::{AppendOptions, Draft, ErrorKind, Seq, Session, Store, VerifyOptions};
 
 use crate::history::Random;
-use crate::support::{lines, memory_store, open, options};
+use crate::support::{frames, lines, memory_store, open, options};
 
 const HEADER_BYTES: usize = 60_000;
 
@@ -141,21 +140,6 @@ fn import(root: &Path) -> Store {
     store
 }
 
-/// Where the frames of a log stand.
-#[derive(Default)]
-struct Frames(Vec<(Position, FrameHeader)>);
-
-impl Visitor for Frames {
-    fn frame(&mut self, at: Position, header: &FrameHeader, _: &[u8]) -> sessionlog::Result<()> {
-        self.0.push((at, *header));
-        Ok(())
-    }
-
-    fn damage(&mut self, damage: &Damage) {
-        panic!("{damage:?}");
-    }
-}
-
 #[test]
 fn a_damaged_base_is_found_with_each_header_that_needs_it_and_costs_nothing_else() {
     let storage = MemoryStorage::new();
@@ -163,10 +147,9 @@ fn a_damaged_base_is_found_with_each_header_that_needs_it_and_costs_nothing_else
     fill(&store);
     let whole = ["a", "b"].map(|id| lines(&store.session(id).unwrap()));
     store.close().unwrap();
-    let mut frames = Frames::default();
-    LogReader::open(Arc::new(storage.clone()), &mut frames).unwrap();
     let is_base = |header: &FrameHeader| header.kind == FrameKind::EVENTS && header.tag == 1;
-    let (base, _) = *frames.0.iter().find(|(_, header)| header.subject == 1 && is_base(header)).unwrap();
+    let (base, _) =
+        frames(&storage).into_iter().find(|(_, header)| header.subject == 1 && is_base(header)).unwrap();
     let file = storage.open(&segment_file_name(base.segment), Access::Write).unwrap();
     file.write_all_at(b"x", base.offset + 1_000).unwrap();
 

@@ -262,18 +262,11 @@ fn a_crash_at_any_operation_of_sealing_loses_nothing_and_brings_nothing_back() {
         let store = with_removed_session(&storage);
         store.flush().unwrap();
         let before = answers(&store);
-        let crashes = Arc::new(Mutex::new(Vec::new()));
-        let collected = Arc::clone(&crashes);
-        storage.on_change(move |point| {
-            let operation = point.operation();
-            for mode in CrashMode::ALL {
-                collected.lock().unwrap().push((operation, mode, point.crashed_copy(mode, operation)));
-            }
+        let mut after = before;
+        let crashes = crashes_during(&storage, || {
+            work(&store);
+            after = answers(&store);
         });
-        work(&store);
-        let after = answers(&store);
-        storage.on_change(|_| ());
-        let crashes = std::mem::take(&mut *crashes.lock().unwrap());
         assert!(crashes.len() > 40);
         for (operation, mode, disk) in crashes {
             let case = format!("work {number}, operation {operation}, {mode:?}");
@@ -293,6 +286,24 @@ fn a_crash_at_any_operation_of_sealing_loses_nothing_and_brings_nothing_back() {
             assert_eq!(store.session("gone").unwrap_err().kind(), ErrorKind::NotFound);
         }
     }
+}
+
+/// What a crash leaves in each mode after each operation of `work`, with the operation and the mode.
+pub(crate) fn crashes_during(
+    storage: &FaultStorage,
+    work: impl FnOnce(),
+) -> Vec<(u64, CrashMode, FaultStorage)> {
+    let crashes = Arc::new(Mutex::new(Vec::new()));
+    let collected = Arc::clone(&crashes);
+    storage.on_change(move |point| {
+        let operation = point.operation();
+        for mode in CrashMode::ALL {
+            collected.lock().unwrap().push((operation, mode, point.crashed_copy(mode, operation)));
+        }
+    });
+    work();
+    storage.on_change(|_| ());
+    std::mem::take(&mut *crashes.lock().unwrap())
 }
 
 /// Works a store while its disk fails at every operation in turn; answers how often that was an error.

@@ -3,8 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use sessionlog::format::FrameHeader;
+use sessionlog::log::{Damage, LogReader, Visitor};
 use sessionlog::storage::{MemoryStorage, Storage};
-use sessionlog::{Seq, Session, Store, StoreOptions};
+use sessionlog::{Position, Seq, Session, Store, StoreOptions};
 
 /// The shared data, or `None` with a visible message where it is absent. Under CI it must be there.
 pub(crate) fn shared() -> Option<PathBuf> {
@@ -43,4 +45,25 @@ pub(crate) fn lines(session: &Session) -> Vec<String> {
         })
         .unwrap();
     lines
+}
+
+/// Collects the frames of a log without damage, in order.
+#[derive(Default)]
+pub(crate) struct Frames(Vec<(Position, FrameHeader)>);
+
+impl Visitor for Frames {
+    fn frame(&mut self, at: Position, header: &FrameHeader, _: &[u8]) -> sessionlog::Result<()> {
+        self.0.push((at, *header));
+        Ok(())
+    }
+
+    fn damage(&mut self, damage: &Damage) {
+        panic!("{damage:?}");
+    }
+}
+
+pub(crate) fn frames(storage: &MemoryStorage) -> Vec<(Position, FrameHeader)> {
+    let mut frames = Frames::default();
+    let _ = LogReader::open(Arc::new(storage.clone()), &mut frames).unwrap();
+    frames.0
 }

@@ -16,10 +16,11 @@ use crate::event::{Refusal, RefusalKind};
 use crate::format::compress::{DecodeFault, FrameDecoder};
 use crate::ids::Seq;
 use crate::import::packed::RowKind;
+use crate::import::packed::{ROW_DATA_BYTES_MAX, ROW_MEMBERS_MAX, ROW_MEMBERS_MIN};
 use crate::import::{Item, Record, RecordOrigin, RecordSource};
 use crate::limits::RECORD_BYTES_MAX;
 use crate::sqlite::data::{self, BlobFault};
-use crate::sqlite::{PACKED_DATA_BYTES_MAX, PACKED_MEMBERS_MAX, PACKED_MEMBERS_MIN, Schema, sources};
+use crate::sqlite::{Schema, sources};
 
 /// The first bytes of a zstd frame.
 const FRAME_MAGIC: [u8; 4] = [0x28, 0xB5, 0x2F, 0xFD];
@@ -273,7 +274,7 @@ impl Composer {
         self.line.clear();
         self.line.extend_from_slice(head.as_bytes());
         let start = self.line.len();
-        self.append_data(cells, if packed { PACKED_DATA_BYTES_MAX } else { record_bytes_max() })?;
+        self.append_data(cells, if packed { ROW_DATA_BYTES_MAX } else { record_bytes_max() })?;
         self.check_data(cells, start)?;
         self.line.push(b'}');
         if self.line.len() > record_bytes_max() {
@@ -337,8 +338,8 @@ fn check_packed(type_name: &str, data: &str) -> Result<(), RowFault> {
         return Err(packed_row("its type is none of a packed row"));
     };
     let tokens = Value::new(data).get(kind.tokens_key());
-    let members = tokens.map_or(0, |tokens| tokens.elements().take(PACKED_MEMBERS_MAX + 1).count());
-    if (PACKED_MEMBERS_MIN..=PACKED_MEMBERS_MAX).contains(&members) {
+    let members = tokens.map_or(0, |tokens| tokens.elements().take(ROW_MEMBERS_MAX + 1).count());
+    if (ROW_MEMBERS_MIN..=ROW_MEMBERS_MAX).contains(&members) {
         return Ok(());
     }
     Err(packed_row("it must have 3 to 1,024 members"))

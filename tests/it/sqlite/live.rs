@@ -9,14 +9,20 @@ use rusqlite::Connection;
 use super::{add_event, add_session, add_turn, database, import_all, importer, listing, only, word, words};
 use crate::support::{lines, memory_store};
 
+/// A database whose session's first turn is in its WAL, and who writes to it.
+fn with_wal(path: &Path) -> Connection {
+    let writer = database(path);
+    writer.execute_batch("PRAGMA journal_mode = WAL; PRAGMA wal_autocheckpoint = 0;").unwrap();
+    add_session(&writer, "s");
+    add_turn(&writer, "s", 0);
+    writer
+}
+
 #[test]
 fn a_database_with_a_wal_is_read_with_it_and_left_as_it_was() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s.db");
-    let writer = database(&path);
-    writer.execute_batch("PRAGMA journal_mode = WAL; PRAGMA wal_autocheckpoint = 0;").unwrap();
-    add_session(&writer, "s");
-    add_turn(&writer, "s", 0);
+    let writer = with_wal(&path);
     let before = listing(dir.path());
     assert_eq!(before.len(), 3, "the database, its WAL and its index");
     let store = memory_store();
@@ -44,10 +50,7 @@ fn a_database_with_a_wal_is_read_with_it_and_left_as_it_was() {
 fn a_wal_that_was_left_behind_is_missed_by_a_warning() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s.db");
-    let writer = database(&path);
-    writer.execute_batch("PRAGMA journal_mode = WAL; PRAGMA wal_autocheckpoint = 0;").unwrap();
-    add_session(&writer, "s");
-    add_turn(&writer, "s", 0);
+    let writer = with_wal(&path);
     writer.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)").unwrap();
     add_turn(&writer, "s", 2);
     let copy = dir.path().join("copy.db");
