@@ -478,7 +478,11 @@ impl<'o> Judge<'o> {
             return Some(repair);
         }
         (!closers.is_empty()).then(|| {
-            let message = format!("the last turn was interrupted: {} events close it", closers.len());
+            let close = match closers.len() {
+                1 => "1 event closes it".to_owned(),
+                more => format!("{more} events close it"),
+            };
+            let message = format!("the last turn was interrupted: {close}");
             Repair::lossless(RepairKind::InterruptedTurn, message)
         })
     }

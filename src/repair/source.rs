@@ -49,7 +49,7 @@ impl Source {
 
     /// Why a log of this format is not repaired.
     pub(super) fn foreign(&self) -> Option<Refusal> {
-        let message = "this is an SQLite database; repair reads JSONL and zstd JSONL";
+        let message = "this is an SQLite database; repair reads JSONL and zstd JSONL; an import takes what can be read of it";
         let refusal = || Refusal::new(RefusalKind::SqliteSchema, "sqlite", message);
         (self.format == SourceFormat::Sqlite).then(refusal)
     }

@@ -88,6 +88,10 @@ fn describe(error: &anyhow::Error) -> String {
 
 fn next_step(error: &sessionlog::Error) -> Option<&'static str> {
     Some(match error.kind() {
+        // An error with a path is about the store itself.
+        ErrorKind::NotFound if error.path().is_some() => {
+            "`--store DIR` or $SESSIONLOG_STORE names the store; `import` and `append --create` make one"
+        }
         ErrorKind::NotFound => {
             "`sessionlog ls` lists what the store holds; `--store DIR` names another store"
         }

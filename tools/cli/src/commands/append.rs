@@ -77,7 +77,11 @@ pub(crate) fn run(context: &mut Context, args: &Args) -> anyhow::Result<Exit> {
 /// The session, which `meta` describes if it may be new.
 fn open(store: &Store, id: &str, meta: Option<&str>) -> anyhow::Result<Session> {
     let found = store.session(id);
-    let Some(meta) = meta else { return Ok(found?) };
+    let Some(meta) = meta else {
+        let is_missing = found.as_ref().is_err_and(|error| error.kind() == ErrorKind::NotFound);
+        ensure!(!is_missing, "open session {id}: there is no such session; `--create META.json` begins it");
+        return Ok(found?);
+    };
     match found {
         Ok(session) => {
             let header = header_from(meta, id, session.header().created_at)?;

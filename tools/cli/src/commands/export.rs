@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use clap::ValueEnum;
+use clap::{ArgGroup, ValueEnum};
 use sessionlog::export::{
     JsonlFormat, Redactor, SqliteWriter, export_session, export_session_to, write_session,
 };
@@ -17,9 +17,9 @@ use crate::redaction::Patterns;
 
 /// Write sessions as JSONL logs or into an SQLite database
 #[derive(Debug, clap::Args)]
+#[command(group = ArgGroup::new("chosen").required(true).args(["id", "all"]))]
 pub(crate) struct Args {
     /// The session
-    #[arg(required_unless_present = "all", conflicts_with = "all")]
     id: Option<String>,
     /// Every session of the store
     #[arg(long)]

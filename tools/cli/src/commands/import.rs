@@ -202,10 +202,11 @@ impl Job<'_> {
         let refused = judgement.refusal.as_ref().map(|refusal| refusal.kind.as_str());
         Ok(Done {
             line: self.line(&report),
-            warnings: if self.json { Vec::new() } else { self.warned(&self.shown(&report.path), judgement) },
+            warnings: if self.json { Vec::new() } else { self.warned(&self.place(&report), judgement) },
             verdict: judgement.verdict(),
             reason: refused.or(judgement.repair.as_ref().map(|repair| repair.kind.as_str())),
             events: judgement.events().unwrap_or(0),
+            skipped: report.skipped,
             bytes: planned.source.bytes,
         })
     }
@@ -222,7 +223,7 @@ impl Job<'_> {
             (None, Some(repair)) => (self.style.odd("repair"), repair_sentence(repair)),
             (None, None) => return None,
         };
-        let place = report.id.as_ref().map_or(path.clone(), |id| format!("{path}, session {id}"));
+        let place = self.place(report);
         let hint = if report.id.is_none() { repair_hint(&path, judgement) } else { None };
         let next = hint.map_or(String::new(), |hint| format!("; next: {hint}"));
         Some(format!(
@@ -243,6 +244,12 @@ impl Job<'_> {
             Some(Warned { kind, times, line: format!("{}  {sentence}{more}", self.style.odd("warning")) })
         });
         warned.collect()
+    }
+
+    /// The file of a source, and which of its sessions.
+    fn place(&self, report: &SourceReport) -> String {
+        let path = self.shown(&report.path);
+        report.id.as_ref().map_or(path.clone(), |id| format!("{path}, session {id}"))
     }
 
     fn shown(&self, path: &Path) -> String {

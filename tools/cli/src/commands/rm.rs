@@ -3,6 +3,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
+use clap::ArgGroup;
 use sessionlog::SessionInfo;
 
 use crate::cli::Context;
@@ -12,9 +13,9 @@ use crate::output::json::Object;
 
 /// Remove sessions for good (prints the plan; --apply carries it out)
 #[derive(Debug, clap::Args)]
+#[command(group = ArgGroup::new("chosen").required(true).args(["id", "older_than"]))]
 pub(crate) struct Args {
     /// The session
-    #[arg(required_unless_present = "older_than", conflicts_with = "older_than")]
     id: Option<String>,
     /// Every session whose last event is older: a number of weeks, days, hours, minutes or seconds, as in 90d or 36h
     #[arg(long, value_name = "DURATION", value_parser = duration)]
@@ -35,6 +36,9 @@ pub(crate) fn run(context: &mut Context, args: &Args) -> anyhow::Result<Exit> {
         store.close()?;
     } else {
         sessions.iter().try_for_each(|session| tell(context, session, false))?;
+        if !context.out.json() && !sessions.is_empty() {
+            context.out.line("nothing is changed without --apply")?;
+        }
     }
     if !context.out.json() && sessions.is_empty() {
         context.out.line("no session is that old")?;
@@ -76,7 +80,7 @@ fn tell(context: &mut Context, session: &SessionInfo, applied: bool) -> anyhow::
     let id = human::one_line(id);
     Ok(context.out.line(match applied {
         true => format!("removed {id}: {events}, {bytes}"),
-        false => format!("would remove {id}: {events}, {bytes}; nothing is changed without --apply"),
+        false => format!("would remove {id}: {events}, {bytes}"),
     })?)
 }
 

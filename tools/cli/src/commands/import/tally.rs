@@ -21,6 +21,8 @@ pub(super) struct Done {
     pub(super) reason: Option<&'static str>,
     pub(super) warnings: Vec<Warned>,
     pub(super) events: u64,
+    /// Of these, the ones that the store held already.
+    pub(super) skipped: u64,
     pub(super) bytes: u64,
 }
 
@@ -39,6 +41,7 @@ pub(super) struct Tally {
     repaired: u64,
     pub(super) refused: u64,
     events: u64,
+    skipped: u64,
     bytes: u64,
     by_reason: BTreeMap<(&'static str, &'static str), Row>,
     by_warning: BTreeMap<WarningKind, Row>,
@@ -76,6 +79,7 @@ impl Tally {
         };
         *counter += 1;
         self.events += done.events;
+        self.skipped += done.skipped;
         self.bytes += done.bytes;
         let reason = (done.verdict.as_str(), done.reason.unwrap_or_default());
         self.by_reason.entry(reason).or_default().add(path, done.events);
@@ -120,13 +124,18 @@ impl Tally {
             return out.line(Object::new().field("summary", Raw(&summary)).end());
         }
         let mut text = Vec::new();
-        self.verdicts().print(&mut text)?;
+        if !self.by_reason.is_empty() {
+            self.verdicts().print(&mut text)?;
+        }
         if !self.by_warning.is_empty() {
             self.warnings().print(&mut text)?;
         }
         let (logs, bytes, taken) =
             (human::counted(sources, "log"), human::bytes(self.bytes), human::duration(taken));
-        let events = human::counted(self.events, "event");
+        let mut events = human::counted(self.events, "event");
+        if self.skipped > 0 {
+            events.push_str(&format!(" ({} in the store already)", human::count(self.skipped)));
+        }
         // What was told of single logs comes first.
         io::Write::flush(out)?;
         note(format_args!("{}{logs}, {events}, {bytes} in {taken}", String::from_utf8_lossy(&text)));
