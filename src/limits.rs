@@ -45,7 +45,7 @@ pub const PATCH_BASES_MAX: usize = 64;
 /// Their bytes together; one of any size may come on top.
 pub const PATCH_BASES_BYTES_MAX: usize = 8 << 20;
 /// Data text after which a unit of a sealed file is closed, in bytes; a longer event has a unit of its own.
-pub const SEALED_UNIT_TEXT_BYTES: usize = 16 << 10;
+pub const SEALED_UNIT_TEXT_BYTES: usize = 8 << 10;
 /// Most events in one unit of a sealed file.
 pub const SEALED_UNIT_EVENTS_MAX: u32 = 2048;
 /// Encoded envelopes after which a unit of a sealed file is closed, in bytes.

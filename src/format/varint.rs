@@ -16,7 +16,19 @@ pub(super) fn put_signed(out: &mut Vec<u8>, value: i64) {
 }
 
 /// Takes a value off the front of `input`; `None` if there is none in its shortest form.
+#[inline]
 pub(super) fn take(input: &mut &[u8]) -> Option<u64> {
+    match input.split_first() {
+        Some((&byte, rest)) if byte < 0x80 => {
+            *input = rest;
+            Some(u64::from(byte))
+        }
+        _ => take_long(input),
+    }
+}
+
+/// Takes a value of more than one byte.
+fn take_long(input: &mut &[u8]) -> Option<u64> {
     let mut value = 0;
     for (index, &byte) in input.iter().take(10).enumerate() {
         let low = u64::from(byte & 0x7f);

@@ -6,7 +6,7 @@
 
 use super::envelope::{DataDraft, EnvelopeWriter, Envelopes, Splice};
 use super::output::Output;
-use super::pieces::{Chain, LEVEL, PieceWriter, too_large};
+use super::pieces::{Chain, PieceWriter, too_large};
 use super::rows::{FOOTER_BYTES, FileMark, Footer, Frame, SessionRow, Stretch, UnitRow};
 use super::spans::{Span, SpanTable, print_of, spans};
 use super::{SealedHeader, SealedSink};
@@ -18,6 +18,9 @@ use crate::limits::{
     SEALED_UNIT_EVENTS_MAX, SEALED_UNIT_TEXT_BYTES, SEALED_WRITE_BUFFER_BYTES,
 };
 use crate::{Error, ErrorKind, Result};
+
+/// Level of the frames of units: measured in [`docs`](crate::format::docs), section 10.6.
+const UNIT_LEVEL: i32 = 5;
 
 /// Builds one sealed file. An error leaves it useless: the sink's content is to be thrown away.
 #[derive(Debug)]
@@ -361,7 +364,7 @@ impl UnitWriter {
             envelopes: EnvelopeWriter::default(),
             text: Vec::new(),
             rows: Vec::new(),
-            encoder: FrameEncoder::new(LEVEL, false)?,
+            encoder: FrameEncoder::new(UNIT_LEVEL, false)?,
             finished: Envelopes::default(),
             frame: Vec::new(),
         })

@@ -48,25 +48,17 @@ impl<S: ByteSource> Sealed<S> {
         if !(session.first..session.end()).contains(&seq) {
             return Ok(None);
         }
-        let found = search(self.units_of(session)?, |index| {
-            let row = self.unit_row(index)?;
-            Ok(if seq < row.first {
-                Ordering::Greater
-            } else if seq >= row.end() {
-                Ordering::Less
-            } else {
-                Ordering::Equal
-            })
-        });
-        match found {
-            Ok(Some(index)) => self.unit_row(index).map(Some),
-            Ok(None) => Err(corrupt("no unit has the event", self.footer.directories).with_seq(seq)),
-            Err(error) => {
-                let mut intact = self.units_of(session)?.filter_map(|index| self.unit_row(index).ok());
-                let found = intact.find(|row| (row.first..row.end()).contains(&seq));
-                found.map(Some).ok_or_else(|| error.with_seq(seq))
-            }
-        }
+        let holds = |row: &UnitRow| row.first <= seq && seq < row.end();
+        let about = self.unit_about(session, seq).map(|index| self.unit_row(index));
+        let damage = match about {
+            Some(Ok(row)) if holds(&row) => return Ok(Some(row)),
+            Some(Err(error)) => Some(error),
+            _ => None,
+        };
+        // Damage in the way misled the search, or the row sought is the damaged one.
+        let mut intact = self.units_of(session)?.filter_map(|index| self.unit_row(index).ok());
+        let damage = damage.unwrap_or_else(|| corrupt("no unit has the event", self.footer.directories));
+        intact.find(holds).map(Some).ok_or_else(|| damage.with_seq(seq))
     }
 
     /// Number of the unit that holds `seq`, if no row on the way to it is damaged: none is checked.

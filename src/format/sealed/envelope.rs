@@ -169,6 +169,8 @@ impl<'a> Walk<'a> {
     }
 
     /// The next event; `None` at the end.
+    // Inlined, so that a walk which only checks builds no record.
+    #[inline(always)]
     pub(super) fn step(&mut self) -> Taken<Option<Step<'a>>> {
         let Some((&flags, rest)) = self.columns[FLAGS].split_first() else {
             return Ok(None);
@@ -190,6 +192,7 @@ impl<'a> Walk<'a> {
         Ok(Some((seq, record, data)))
     }
 
+    #[inline(always)]
     fn take_data(&mut self) -> Taken<DataPlace<'a>> {
         let column = &mut self.columns[DATA];
         let word = varint::take(column).ok_or("bad data")?;

@@ -15,8 +15,8 @@ use crate::format::compress::{DecodeFault, FrameEncoder, LEVEL_DEFAULT, TextDeco
 use crate::limits::{SEALED_CHAIN_MAX, SEALED_TABLE_ENTRIES_MAX};
 use crate::{Error, ErrorKind, Result};
 
-/// Level of all frames in a sealed file: measured in [`docs`](crate::format::docs), section 10.6.
-pub(super) const LEVEL: i32 = LEVEL_DEFAULT;
+/// Level of the pieces of a sealed file: measured in [`docs`](crate::format::docs), section 10.6.
+const LEVEL: i32 = LEVEL_DEFAULT;
 /// A piece that its base makes so many times smaller needs no search for a better base.
 const BASE_PAYS: usize = 8;
 /// Pieces that stand alone and are tried as bases for the first piece of a session.
