@@ -32,7 +32,9 @@ pub struct DiskStorage {
 enum OwnName {
     Durable,
     /// Made by this process, or perhaps by one that was killed before it could sync the parent.
-    Unsynced { created: bool },
+    Unsynced {
+        created: bool,
+    },
     /// A sync of the parent failed; another one would prove nothing.
     Lost,
 }
