@@ -399,6 +399,28 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
+    fn names_count_as_durable_only_with_the_directorys_own() {
+        let root = tempfile::tempdir().expect("tempdir");
+        let (parent, away) = (root.path().join("parent"), root.path().join("away"));
+        fs::create_dir(&parent).expect("mkdir");
+        let storage = DiskStorage::open(parent.join("store"), true).expect("open");
+        storage.sync_directory().expect("both synced");
+
+        let storage = DiskStorage::open(parent.join("store"), true).expect("open");
+        fs::rename(&parent, &away).expect("moved");
+        assert_eq!(storage.sync_directory().expect_err("no parent").kind(), ErrorKind::NotFound);
+        fs::rename(&away, &parent).expect("moved back");
+        storage.sync_directory().expect_err("a sync that failed is not repeated");
+
+        let storage = DiskStorage::open(parent.join("store"), false).expect("open");
+        fs::rename(&parent, &away).expect("moved");
+        assert_eq!(storage.sync_directory().expect_err("gone").kind(), ErrorKind::NotFound);
+        fs::rename(&away, &parent).expect("moved back");
+        storage.sync_directory().expect("the name was not its to make durable");
+    }
+
+    #[cfg(unix)]
+    #[test]
     fn directory_and_files_are_private() {
         use std::os::unix::fs::PermissionsExt;
         let parent = tempfile::tempdir().expect("tempdir");
