@@ -58,6 +58,8 @@ pub const SEALED_CHAIN_MAX: u8 = 32;
 pub const SEALED_SPAN_BYTES_MIN: usize = 4096;
 /// Distinct texts that a sealed file's builder remembers to find repetitions; further ones are not looked for.
 pub const SEALED_TABLE_ENTRIES_MAX: usize = 1 << 18;
+/// Reads of a sealed file by position, after which it is mapped: a few times what resuming a session takes.
+pub const SEALED_READS_UNMAPPED_MAX: u32 = 256;
 /// Decoded units and pieces of sealed files that an open store keeps for later reads, in bytes.
 pub const DECODED_CACHE_BYTES: usize = 16 << 20;
 /// Most units of a range that is read through that cache: a longer one is a scan, and leaves the cache as it is.

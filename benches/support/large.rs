@@ -95,17 +95,21 @@ fn fill(store: &Store, seed: u64, scale: Scale) {
     });
 }
 
-/// A store in `dir` as a killed writer leaves it: one segment, full and not sealed.
+/// A store in `dir` as a killed writer leaves it: one segment, full and not sealed, of sixteen sessions of coding agents.
 pub(crate) fn killed(dir: &Path, seed: u64, segment_bytes: u64) {
     const SESSIONS: u64 = 16;
+    killed_amid(dir, (0..SESSIONS).map(|n| Trace::new(Shape::CODING, seed + n)), segment_bytes);
+}
+
+/// As [`killed`], of sessions with these events.
+pub(crate) fn killed_amid(dir: &Path, traces: impl Iterator<Item = Trace>, segment_bytes: u64) {
     let written = dir.with_extension("live");
     let store = Store::open(&written).expect("a new store");
-    let session = |n| {
+    let session = |n: usize| {
         let header = SessionHeader::new(format!("session-{n}"), CREATED_AT_MS);
         store.create_session(header).expect("a new session")
     };
-    let mut writers: Vec<_> =
-        (0..SESSIONS).map(|n| (session(n), Trace::new(Shape::CODING, seed + n))).collect();
+    let mut writers: Vec<_> = traces.enumerate().map(|(n, trace)| (session(n), trace)).collect();
     let mut turn = 0;
     while store.metrics().expect("a writer").bytes < segment_bytes * 31 / 32 {
         let (session, trace) = &mut writers[turn];

@@ -69,7 +69,9 @@ impl CanonicalHeader {
         let defaults = defaults.filter(|d| d.members().any(|m| m.value.is_true()));
         let system = system.filter(Value::is_non_empty_string);
         let tools = tools.filter(|t| t.elements().next().is_some() || t.is_non_empty_string());
-        let mut text = String::from("{\"config\":");
+        // Canonical, a header is no longer than it came, and mostly as long.
+        let mut text = String::with_capacity(header.raw().len());
+        text.push_str("{\"config\":");
         text.push_str(config.raw());
         for (key, member) in
             [(",\"adapterDefaults\":", defaults), (",\"system\":", system), (",\"tools\":", tools)]
@@ -80,6 +82,7 @@ impl CanonicalHeader {
             }
         }
         text.push('}');
+        text.shrink_to_fit();
         let digest = Parts::of(Value::new(&text)).digest();
         Some(Self { text, digest })
     }

@@ -5,7 +5,8 @@ use std::fmt;
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use super::segments::read_full;
 use crate::format::sealed::{
@@ -14,6 +15,7 @@ use crate::format::sealed::{
 };
 use crate::format::{EventType, Features, StoreId};
 use crate::ids::{Position, Seq, SessionKey, WriterEpoch};
+use crate::limits::SEALED_READS_UNMAPPED_MAX;
 use crate::storage::{Mapping, StorageFile};
 use crate::{Error, Result};
 
@@ -37,10 +39,7 @@ impl SealedFile {
         cache: FileCache,
     ) -> Result<Self> {
         let failed = |source| Error::io("open sealed file", source).with_path(&path);
-        let bytes = match file.map().map_err(failed)? {
-            Some(mapping) => Bytes::Mapped(mapping),
-            None => Bytes::Read(FileBytes::of(&file).map_err(failed)?),
-        };
+        let bytes = Bytes::mapped_late(FileBytes::of(&file).map_err(failed)?);
         let reader = Sealed::open(bytes).map_err(|error| error.with_path(&path))?;
         if reader.header().name != name {
             let message = "open store: the sealed file has the name of another";
@@ -55,7 +54,7 @@ impl SealedFile {
     /// As [`find`](Self::find).
     pub fn by_position(&self) -> Result<Self> {
         let failed = |source| Error::io("open sealed file", source).with_path(&self.path);
-        let bytes = Bytes::Read(FileBytes::of(&self.file).map_err(failed)?);
+        let bytes = Bytes::never_mapped(FileBytes::of(&self.file).map_err(failed)?);
         let reader = Sealed::open(bytes).map_err(|error| error.with_path(&self.path))?;
         let (path, file) = (self.path.clone(), Arc::clone(&self.file));
         Ok(Self { path, file, reader, cache: self.cache.of_another_file() })
@@ -240,24 +239,46 @@ impl fmt::Debug for SealedFile {
     }
 }
 
-/// A sealed file's bytes: mapped where that is possible.
-enum Bytes {
-    Mapped(Mapping),
-    Read(FileBytes),
+/// A sealed file's bytes: read by position at first, and mapped, where that is possible, for those who read on. A page that
+/// is touched in a mapping brings its neighbours into memory, so the few places that resuming a session needs would hold many
+/// times what is read of them.
+struct Bytes {
+    file: FileBytes,
+    /// How often something was read before the file was mapped.
+    reads: AtomicU32,
+    /// `Some(None)`: the file is not to be mapped, or cannot be.
+    mapping: OnceLock<Option<Mapping>>,
+}
+
+impl Bytes {
+    fn mapped_late(file: FileBytes) -> Self {
+        Self { file, reads: AtomicU32::new(0), mapping: OnceLock::new() }
+    }
+
+    fn never_mapped(file: FileBytes) -> Self {
+        Self { mapping: OnceLock::from(None), ..Self::mapped_late(file) }
+    }
+
+    fn mapping(&self) -> Option<&Mapping> {
+        let mapping = self.mapping.get().or_else(|| {
+            // How many exactly is of no importance.
+            let is_early = self.reads.fetch_add(1, Ordering::Relaxed) < SEALED_READS_UNMAPPED_MAX;
+            // What cannot be mapped is read by position.
+            (!is_early).then(|| self.mapping.get_or_init(|| self.file.file.map().ok().flatten()))
+        });
+        mapping?.as_ref()
+    }
 }
 
 impl ByteSource for Bytes {
     fn len(&self) -> u64 {
-        match self {
-            Self::Mapped(mapping) => ByteSource::len(mapping),
-            Self::Read(file) => file.len(),
-        }
+        self.file.len()
     }
 
     fn bytes(&self, offset: u64, len: usize) -> io::Result<Cow<'_, [u8]>> {
-        match self {
-            Self::Mapped(mapping) => mapping.bytes(offset, len),
-            Self::Read(file) => file.bytes(offset, len),
+        match self.mapping() {
+            Some(mapping) => mapping.bytes(offset, len),
+            None => self.file.bytes(offset, len),
         }
     }
 }
@@ -320,5 +341,36 @@ impl SealedSink for FileSink {
         self.0.file.write_all_at(bytes, self.0.len)?;
         self.0.len += bytes.len() as u64;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::{Access, DiskStorage, Storage};
+
+    #[test]
+    fn a_file_of_which_little_is_read_is_not_mapped() {
+        let directory = tempfile::tempdir().unwrap();
+        let storage = DiskStorage::open(directory.path(), false).unwrap();
+        storage.create_new("a.sealed").unwrap().write_all_at(b"0123456789", 0).unwrap();
+        let file: Arc<dyn StorageFile> = storage.open("a.sealed", Access::Read).unwrap();
+        let late = Bytes::mapped_late(FileBytes::of(&file).unwrap());
+        let never = Bytes::never_mapped(FileBytes::of(&file).unwrap());
+        for read in 0..SEALED_READS_UNMAPPED_MAX {
+            assert!(
+                matches!(late.bytes(3, 4).unwrap(), Cow::Owned(bytes) if bytes == b"3456"),
+                "read {read}"
+            );
+        }
+        assert!(late.mapping.get().is_none());
+        for _ in 0..=SEALED_READS_UNMAPPED_MAX {
+            assert_eq!(&*never.bytes(3, 4).unwrap(), b"3456");
+        }
+        assert!(matches!(late.bytes(3, 4).unwrap(), Cow::Borrowed(b"3456")));
+        assert!(matches!(never.mapping.get(), Some(None)));
+        for bytes in [&late, &never] {
+            assert_eq!(bytes.bytes(8, 3).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        }
     }
 }

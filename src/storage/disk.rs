@@ -24,20 +24,35 @@ pub struct DiskStorage {
     access: Access,
     /// Held while a name is given, so that a rename and a creation in this process cannot meet at one name.
     naming: Mutex<()>,
+    own_name: Mutex<OwnName>,
+}
+
+/// How durable the directory's own name is.
+#[derive(Debug, Clone, Copy)]
+enum OwnName {
+    Durable,
+    /// Made by this process, or perhaps by one that was killed before it could sync the parent.
+    Unsynced {
+        created: bool,
+    },
+    /// A sync of the parent failed; another one would prove nothing.
+    Lost,
 }
 
 impl DiskStorage {
     /// Opens a directory for reading and writing. With `create` a missing one is made, and its own name
-    /// is durable on return; its parent must exist. Files in it are not touched.
+    /// is durable with the first names in it, when [`sync_directory`](Storage::sync_directory) returns; its parent must
+    /// exist. Files in it are not touched.
     ///
     /// # Errors
     /// `NotFound` without `create`, `NotADirectory` if the path is something else, and what the system reports.
     pub fn open(dir: impl AsRef<Path>, create: bool) -> io::Result<Self> {
         let dir = std::path::absolute(dir)?;
-        if create {
-            create_directory(&dir)?;
-        }
-        Self::existing(dir, Access::Write)
+        let own_name = match create {
+            true => OwnName::Unsynced { created: create_directory(&dir)? },
+            false => OwnName::Durable,
+        };
+        Self::existing(dir, Access::Write, own_name)
     }
 
     /// Opens a directory for reading. Nothing is created, written or locked; whatever would change the
@@ -46,14 +61,30 @@ impl DiskStorage {
     /// # Errors
     /// `NotFound`, `NotADirectory`, and what the system reports.
     pub fn open_read_only(dir: impl AsRef<Path>) -> io::Result<Self> {
-        Self::existing(std::path::absolute(dir)?, Access::Read)
+        Self::existing(std::path::absolute(dir)?, Access::Read, OwnName::Durable)
     }
 
-    fn existing(dir: PathBuf, access: Access) -> io::Result<Self> {
+    fn existing(dir: PathBuf, access: Access, own_name: OwnName) -> io::Result<Self> {
         if !fs::metadata(&dir)?.is_dir() {
             return Err(ErrorKind::NotADirectory.into());
         }
-        Ok(Self { dir, access, naming: Mutex::new(()) })
+        Ok(Self { dir, access, naming: Mutex::new(()), own_name: Mutex::new(own_name) })
+    }
+
+    /// Makes the directory's own name durable, unless it is.
+    fn sync_own_name(&self) -> io::Result<()> {
+        let mut own_name = self.own_name.lock();
+        let created = match *own_name {
+            OwnName::Durable => return Ok(()),
+            OwnName::Lost => {
+                return Err(io::Error::other("an earlier sync of the directory's parent failed"));
+            }
+            OwnName::Unsynced { created } => created,
+        };
+        *own_name = OwnName::Lost;
+        sync_name(&self.dir, created)?;
+        *own_name = OwnName::Durable;
+        Ok(())
     }
 
     fn file_path(&self, name: &str) -> io::Result<PathBuf> {
@@ -139,6 +170,8 @@ impl Storage for DiskStorage {
 
     fn sync_directory(&self) -> io::Result<()> {
         self.check_writable()?;
+        // First: what is durable in a directory without a name is lost.
+        self.sync_own_name()?;
         sync_directory(&self.dir)
     }
 
@@ -270,14 +303,18 @@ pub(super) fn create_private_directory(dir: &Path) -> io::Result<()> {
     builder.create(dir)
 }
 
-/// Makes a directory and its name durable. One that was there may have been made by a process that was
-/// killed before it could sync the parent, so that is done again, unless the parent is not ours to open.
-fn create_directory(dir: &Path) -> io::Result<()> {
-    let created = match create_private_directory(dir) {
-        Ok(()) => true,
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => false,
-        Err(error) => return Err(error),
-    };
+/// Makes a directory, and answers whether there was none.
+fn create_directory(dir: &Path) -> io::Result<bool> {
+    match create_private_directory(dir) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Makes a directory's name durable. That of one that was not created by this process may be so already, where the parent is
+/// not ours to open.
+fn sync_name(dir: &Path, created: bool) -> io::Result<()> {
     match dir.parent().map_or(Ok(()), sync_directory) {
         Err(error) if error.kind() == ErrorKind::PermissionDenied && !created => Ok(()),
         result => result,
@@ -358,6 +395,28 @@ mod tests {
         let file = parent.path().join("file");
         fs::write(&file, "x").expect("write");
         assert_eq!(DiskStorage::open(&file, true).expect_err("a file").kind(), ErrorKind::NotADirectory);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn names_count_as_durable_only_with_the_directorys_own() {
+        let root = tempfile::tempdir().expect("tempdir");
+        let (parent, away) = (root.path().join("parent"), root.path().join("away"));
+        fs::create_dir(&parent).expect("mkdir");
+        let storage = DiskStorage::open(parent.join("store"), true).expect("open");
+        storage.sync_directory().expect("both synced");
+
+        let storage = DiskStorage::open(parent.join("store"), true).expect("open");
+        fs::rename(&parent, &away).expect("moved");
+        assert_eq!(storage.sync_directory().expect_err("no parent").kind(), ErrorKind::NotFound);
+        fs::rename(&away, &parent).expect("moved back");
+        storage.sync_directory().expect_err("a sync that failed is not repeated");
+
+        let storage = DiskStorage::open(parent.join("store"), false).expect("open");
+        fs::rename(&parent, &away).expect("moved");
+        assert_eq!(storage.sync_directory().expect_err("gone").kind(), ErrorKind::NotFound);
+        fs::rename(&away, &parent).expect("moved back");
+        storage.sync_directory().expect("the name was not its to make durable");
     }
 
     #[cfg(unix)]

@@ -58,6 +58,24 @@ fn frames_of_another_place_segment_or_epoch_are_not_taken() {
 }
 
 #[test]
+fn opening_what_was_closed_writes_and_syncs_nothing_until_the_first_batch() {
+    let storage = TestStorage::new();
+    let (log, _) = open(&storage);
+    append(&log, 0..2, Synced);
+    log.close().unwrap();
+    let (changes, names) = (storage.changes_made(), storage.names());
+    for _ in 0..2 {
+        let (log, seen) = open(&storage);
+        assert_eq!(seen.tags(), [0, 1]);
+        log.close().unwrap();
+    }
+    assert_eq!((storage.changes_made(), storage.names()), (changes, names));
+    let (log, _) = open(&storage);
+    append(&log, 2..3, Synced);
+    assert_eq!(read(&storage.after_power_cut()).tags(), [0, 1, 2]);
+}
+
+#[test]
 fn recovery_moves_what_was_not_synced_and_the_old_copy_counts_no_more() {
     let (storage, ends) = killed();
     let (log, seen) = open(&storage);

@@ -1,12 +1,15 @@
 //! Resuming one long session of a store that was closed: from opening to surface, header and next seq. Against a reader that
 //! streams the same session as zstd JSONL and folds it to the same answer. And the memory that takes, in a process of its own.
+//! And opening a store of such a session whose writer was killed over a full segment, of which nothing is sealed.
 //!
-//! Both are warm and take turns, run by run. Before anything is measured, both must give one answer.
+//! Both are warm and take turns, run by run. Before anything is measured, both must give one answer. The reader does no more
+//! than that takes: it looks at four fields of a line, and checks nothing but that its JSON is well-formed.
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::hint::black_box;
 use std::io::{BufRead, BufReader, Write as _};
+use std::iter;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -15,6 +18,7 @@ use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use sessionlog::event::SessionHeader;
+use sessionlog::limits::SEGMENT_BYTES_DEFAULT;
 use sessionlog::{Session, Store};
 
 use crate::large;
@@ -27,6 +31,8 @@ const FRAME_EVENTS: usize = 16;
 const BATCH_EVENTS: usize = 256;
 /// How many times as fast as the reader resuming is to be.
 const TARGET: f64 = 100.0;
+/// What opening may take after a kill.
+const KILLED_MAX: Duration = Duration::from_millis(100);
 
 /// The reference trace, and one whose surface only grows.
 const SHAPES: [(&str, Shape); 2] = [
@@ -115,6 +121,8 @@ struct Made {
     name: &'static str,
     store: PathBuf,
     file: PathBuf,
+    /// A store as a killed writer leaves it.
+    killed: PathBuf,
 }
 
 impl Made {
@@ -126,7 +134,11 @@ impl Made {
             made = fill(path, Trace::new(shape, *seed), *events);
         });
         made?;
-        Ok(Self { name, store: both.join("store"), file: both.join("session.jsonl.zst") })
+        let name_in_dir = format!("resume-{}-killed-{seed}", name.replace([' ', ','], "-"));
+        let killed = large::make_once(&dir.join(name_in_dir), |path| {
+            large::killed_amid(path, iter::once(Trace::new(shape, *seed)), SEGMENT_BYTES_DEFAULT);
+        });
+        Ok(Self { name, store: both.join("store"), file: both.join("session.jsonl.zst"), killed })
     }
 
     fn measure(&self, runs: usize) -> Result<String> {
@@ -163,7 +175,35 @@ impl Made {
             )?;
         }
         self.write_peaks(runs, answer.surface.len(), &mut text)?;
+        self.write_killed(runs, &mut text)?;
         Ok(text)
+    }
+
+    /// Opening after a kill, and what resuming takes then: without a checkpoint the session is folded from its beginning.
+    fn write_killed(&self, runs: usize, text: &mut String) -> Result<()> {
+        let copied = self.killed.with_extension("copied");
+        let mut samples: Vec<[f64; 3]> = Vec::new();
+        let mut next_seq = 0;
+        for _ in 0..runs.max(1) {
+            let reading = timed(|| Ok(Store::open_read_only(&self.killed)?))?;
+            large::copy(&self.killed, &copied);
+            let writing = timed(|| Ok(Store::open(&copied)?))?;
+            let store = Store::open_read_only(&self.killed)?;
+            let resuming = timed(|| {
+                next_seq = resume(&store)?.next_seq;
+                Ok(())
+            })?;
+            samples.push([reading, writing, resuming].map(|time| time.as_secs_f64()));
+        }
+        fs::remove_dir_all(&copied)?;
+        let [reading, writing, resuming] = [0, 1, 2]
+            .map(|column| report::duration(median(&sorted(samples.iter().map(|sample| sample[column])))));
+        write!(
+            text,
+            "\n  open after kill -9           for reading {reading}, for writing {writing}; target {}; a fold of its {next_seq} events {resuming}",
+            report::duration(KILLED_MAX.as_secs_f64())
+        )?;
+        Ok(())
     }
 
     fn write_peaks(&self, runs: usize, nodes: usize, text: &mut String) -> Result<()> {
