@@ -11,8 +11,9 @@ use std::sync::{Arc, OnceLock, Weak};
 use parking_lot::{Mutex, MutexGuard};
 
 use super::cancel::Cancel;
-use super::catalog::{Place, Row, Run, Shared};
+use super::catalog::{Row, Shared};
 use super::inner::Inner;
+use super::places::{Place, Run};
 use super::records::EncodedRun;
 use super::store::Store;
 use super::summary::Summary;
@@ -132,7 +133,8 @@ pub(super) struct Entry {
 #[derive(Debug)]
 pub(super) struct Identity {
     pub(super) header: Arc<SessionHeader>,
-    pub(super) shared: Option<Shared>,
+    /// Few sessions are forks.
+    pub(super) shared: Option<Box<Shared>>,
 }
 
 impl Entry {
@@ -173,7 +175,7 @@ impl Entry {
     }
 
     pub(super) fn shared(&self) -> Option<&Shared> {
-        self.identity.get()?.shared.as_ref()
+        self.identity.get()?.shared.as_deref()
     }
 
     pub(super) fn revision(&self, row: &Row) -> Revision {
@@ -205,6 +207,7 @@ impl Drop for Lease {
         if state.lease.strong_count() > 0 {
             return;
         }
+        state.pending.shrink_to_fit();
         let live = state.live.take().filter(|live| live.state.next_seq() == state.next_seq());
         let (unwritten, removed, chain) = (!state.created, state.removed, state.summary().chain);
         drop(state);
@@ -233,6 +236,8 @@ pub(super) struct EntryState {
     /// The session exists: its create frame is written, queued, or known to be lost.
     pub(super) created: bool,
     pub(super) removed: bool,
+    /// Another session has its id, so that it is not listed. Only a damaged log has such sessions.
+    pub(super) shadowed: bool,
     pub(super) lease: Weak<Lease>,
 }
 
@@ -297,6 +302,7 @@ impl EntryState {
     pub(super) fn take_found(&mut self, found: &mut Self) {
         self.row = std::mem::take(&mut found.row);
         (self.created, self.removed) = (found.created, found.removed);
+        self.shadowed = found.shadowed;
         self.live = None;
     }
 

@@ -1,6 +1,5 @@
 //! The store: one directory, one log, all sessions.
 
-use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::path::Path;
@@ -215,16 +214,16 @@ impl Store {
     /// [`ErrorKind::Cancelled`].
     pub fn list(&self) -> Result<Vec<SessionInfo>> {
         self.check_cancelled()?;
-        let catalog = self.inner.catalog.lock();
-        let order = |entry: &Arc<Entry>| (Reverse(entry.header().created_at), Arc::clone(entry));
-        let mut entries: Vec<_> = catalog.by_id.values().map(order).collect();
-        drop(catalog);
-        entries.sort_unstable_by(|(a_time, a), (b_time, b)| {
-            a_time.cmp(b_time).then_with(|| a.header().id.cmp(&b.header().id))
-        });
+        // Newest first, or nearly so: that leaves little to sort, and meets the entries as they lie in memory.
+        let entries: Vec<_> = self.inner.catalog.lock().by_key.values().rev().cloned().collect();
         let mut listed = Vec::with_capacity(entries.len());
-        listed.extend(entries.iter().filter_map(|(_, entry)| info(entry)));
-        Ok(listed)
+        listed.extend(
+            entries.iter().filter_map(|entry| info(entry)).map(|info| (info.header.created_at, info)),
+        );
+        listed.sort_by(|(a_time, a), (b_time, b)| {
+            b_time.cmp(a_time).then_with(|| a.header.id.cmp(&b.header.id))
+        });
+        Ok(listed.into_iter().map(|(_, info)| info).collect())
     }
 
     /// Admits one batch for each of many sessions and queues them one after the other, before any is waited for: they share a
@@ -339,12 +338,15 @@ impl Store {
         // It begins behind all damage.
         state.row.damage_seen = self.inner.nameless_damage;
         let mut catalog = self.inner.catalog.lock();
-        if catalog.by_id.contains_key(&header.id) {
+        if catalog.by_id.get(&header.id).is_some() {
             let message = format!("create session {}: the id is taken; choose another or open it", header.id);
             return Err(Error::new(ErrorKind::Conflict, message));
         }
-        let entry =
-            Arc::new(Entry::new(catalog.next_key(), Identity { header: header.into(), shared }, state));
+        let entry = Arc::new(Entry::new(
+            catalog.next_key(),
+            Identity { header: header.into(), shared: shared.map(Box::new) },
+            state,
+        ));
         catalog.insert(Arc::clone(&entry));
         drop(catalog);
         Ok(Session::new(self, entry))
@@ -364,7 +366,11 @@ fn info(entry: &Entry) -> Option<SessionInfo> {
     let mut state = entry.state.lock();
     state.absorb();
     let row = &state.row;
-    if !state.created || state.removed || (row.next_seq == 0 && state.next_seq() > Seq::new(0)) {
+    if !state.created
+        || state.removed
+        || state.shadowed
+        || (row.next_seq == 0 && state.next_seq() > Seq::new(0))
+    {
         return None;
     }
     let condition = match row {
