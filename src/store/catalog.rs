@@ -414,7 +414,7 @@ impl Visitor for Catalog {
         let sessions = file.session_count().saturating_sub(self.by_key.len());
         self.by_id.reserve(sessions);
         let control_is_whole = self.take_sealed_control(file)?;
-        let mut rows = Vec::new();
+        let mut rows = Vec::with_capacity(file.session_count());
         let mut rows_are_whole = true;
         for row in file.sessions() {
             match row {

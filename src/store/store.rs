@@ -214,16 +214,15 @@ impl Store {
     /// [`ErrorKind::Cancelled`].
     pub fn list(&self) -> Result<Vec<SessionInfo>> {
         self.check_cancelled()?;
-        // Newest first, or nearly so: that leaves little to sort, and meets the entries as they lie in memory.
         let entries: Vec<_> = self.inner.catalog.lock().by_key.values().rev().cloned().collect();
-        let mut listed = Vec::with_capacity(entries.len());
-        listed.extend(
-            entries.iter().filter_map(|entry| info(entry)).map(|info| (info.header.created_at, info)),
-        );
-        listed.sort_by(|(a_time, a), (b_time, b)| {
-            b_time.cmp(a_time).then_with(|| a.header.id.cmp(&b.header.id))
+        // By key they are newest first, or nearly so: that leaves little to sort, and meets them as they lie in memory.
+        let mut order: Vec<_> = entries.iter().map(|entry| (entry.header().created_at, entry)).collect();
+        order.sort_by(|(a_time, a), (b_time, b)| {
+            b_time.cmp(a_time).then_with(|| a.header().id.cmp(&b.header().id))
         });
-        Ok(listed.into_iter().map(|(_, info)| info).collect())
+        let mut listed = Vec::with_capacity(order.len());
+        listed.extend(order.into_iter().filter_map(|(_, entry)| info(entry)));
+        Ok(listed)
     }
 
     /// Admits one batch for each of many sessions and queues them one after the other, before any is waited for: they share a
