@@ -7,6 +7,9 @@ use super::SessionHeader;
 use super::json::JsonString;
 use crate::limits::SAFE_INTEGER_MAX;
 
+/// Of the largest integer that a double holds exactly.
+const INTEGER_DIGITS_MAX: usize = 16;
+
 /// Reads a line in the usual form; `None` for any other. The fields are not judged.
 pub(super) fn parse_usual(line: &str) -> Option<SessionHeader> {
     let mut line = Line(line);
@@ -46,7 +49,9 @@ impl<'a> Line<'a> {
         let end = memchr::memchr2(b'"', b'\\', self.0.as_bytes())?;
         let (text, rest) = self.0.split_at(end);
         self.0 = rest.strip_prefix('"')?;
-        text.bytes().all(|byte| byte >= 0x20).then_some(text)
+        // Without a branch, so that it is done many bytes at a time.
+        let has_control = text.bytes().fold(false, |found, byte| found | (byte < 0x20));
+        (!has_control).then_some(text)
     }
 
     fn json_string(&mut self) -> Option<JsonString<'static>> {
@@ -55,12 +60,15 @@ impl<'a> Line<'a> {
 
     /// A natural number that a double holds exactly.
     fn integer(&mut self) -> Option<i64> {
-        let end = self.0.bytes().take_while(u8::is_ascii_digit).count();
-        let (digits, rest) = self.0.split_at(end);
-        let is_canonical = digits == "0" || !digits.starts_with('0');
-        let number = digits.parse().ok().filter(|&number| is_canonical && number <= SAFE_INTEGER_MAX)?;
-        self.0 = rest;
-        Some(number)
+        let mut number = 0;
+        let mut digits = 0;
+        for byte in self.0.bytes().take_while(u8::is_ascii_digit).take(INTEGER_DIGITS_MAX + 1) {
+            number = number * 10 + i64::from(byte - b'0');
+            digits += 1;
+        }
+        let is_canonical = digits == 1 || (digits > 0 && !self.0.starts_with('0'));
+        self.0 = &self.0[digits..];
+        (is_canonical && number <= SAFE_INTEGER_MAX).then_some(number)
     }
 }
 

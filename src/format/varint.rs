@@ -17,6 +17,13 @@ pub(super) fn put_signed(out: &mut Vec<u8>, value: i64) {
 
 /// Takes a value off the front of `input`; `None` if there is none in its shortest form.
 pub(super) fn take(input: &mut &[u8]) -> Option<u64> {
+    // Most are small.
+    if let Some((&byte, rest)) = input.split_first()
+        && byte < 0x80
+    {
+        *input = rest;
+        return Some(byte.into());
+    }
     let mut value = 0;
     for (index, &byte) in input.iter().take(10).enumerate() {
         let low = u64::from(byte & 0x7f);

@@ -374,12 +374,25 @@ impl Catalog {
         Ok(())
     }
 
-    fn take_sealed_session(&mut self, file: &Arc<SealedFile>, row: SessionRow) {
-        let run = Run { first: row.first, count: row.count, at: Place::Sealed(Arc::clone(file), row) };
-        // Without its summary a session's events are as good as before; `verify` names the damage.
-        let summary = file.summary(&row).and_then(|bytes| Summary::decode(&bytes)).ok();
-        let damage_seen = self.nameless_damage;
-        self.with_row(row.key, |known| known.take_sealed(file.name(), run, summary, damage_seen));
+    /// Takes in the sessions of a sealed file. They come in the order of their keys, so that most entries lie beside the last
+    /// one and need no search.
+    fn take_sealed_sessions(&mut self, file: &Arc<SealedFile>, rows: &[SessionRow]) {
+        let mut unknown = Vec::new();
+        let mut entries = self.by_key.range(..);
+        for row in rows {
+            let beside = entries.next().filter(|(key, _)| **key == row.key);
+            let found = beside.or_else(|| {
+                entries = self.by_key.range(row.key..);
+                entries.next().filter(|(key, _)| **key == row.key)
+            });
+            match found {
+                Some((_, entry)) => take_sealed_session(entry, file, row, self.nameless_damage),
+                None => unknown.push(row),
+            }
+        }
+        for row in unknown {
+            take_sealed_session(&self.entry(row.key), file, row, self.nameless_damage);
+        }
     }
 
     /// Takes in the control records of a sealed file; answers whether all could be read.
@@ -425,11 +438,9 @@ impl Visitor for Catalog {
         }
         // A damaged row costs a session its events in this file, and hides no other session.
         self.nameless_damage += u64::from(!rows_are_whole);
-        for row in rows {
-            self.take_sealed_session(file, row);
-            if !control_is_whole {
-                self.take_lost(row.key);
-            }
+        self.take_sealed_sessions(file, &rows);
+        if !control_is_whole {
+            rows.iter().for_each(|row| self.take_lost(row.key));
         }
         self.sealed.retain(|other| !file.name().supersedes(&other.name()));
         self.sealed.push(Arc::clone(file));
@@ -454,6 +465,16 @@ impl Visitor for Catalog {
         }
         self.damage.push(*damage);
     }
+}
+
+fn take_sealed_session(entry: &Entry, file: &Arc<SealedFile>, row: &SessionRow, damage_seen: u64) {
+    let run = Run { first: row.first, count: row.count, at: Place::Sealed(Arc::clone(file), *row) };
+    // Without its summary a session's events are as good as before; `verify` names the damage.
+    let summary = file.summary(row).and_then(|bytes| Summary::decode(&bytes)).ok();
+    let mut state = entry.state.lock();
+    // What is written by now comes before what the file shows.
+    state.absorb();
+    state.row.take_sealed(file.name(), run, summary, damage_seen);
 }
 
 /// Whether events may be lost of which nothing tells whose they were.

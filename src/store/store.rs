@@ -1,5 +1,6 @@
 //! The store: one directory, one log, all sessions.
 
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::path::Path;
@@ -214,14 +215,17 @@ impl Store {
     /// [`ErrorKind::Cancelled`].
     pub fn list(&self) -> Result<Vec<SessionInfo>> {
         self.check_cancelled()?;
-        let entries: Vec<_> = self.inner.catalog.lock().by_key.values().rev().cloned().collect();
+        let catalog = self.inner.catalog.lock();
         // By key they are newest first, or nearly so: that leaves little to sort, and meets them as they lie in memory.
-        let mut order: Vec<_> = entries.iter().map(|entry| (entry.header().created_at, entry)).collect();
-        order.sort_by(|(a_time, a), (b_time, b)| {
-            b_time.cmp(a_time).then_with(|| a.header().id.cmp(&b.header().id))
-        });
+        let entries = catalog.by_key.values().rev();
+        let mut order: Vec<_> = entries.map(|entry| (entry.header().created_at, Arc::clone(entry))).collect();
+        drop(catalog);
+        order.sort_unstable_by_key(|(time, _)| Reverse(*time));
+        for equal in order.chunk_by_mut(|(a, _), (b, _)| a == b).filter(|equal| equal.len() > 1) {
+            equal.sort_unstable_by(|(_, a), (_, b)| a.header().id.cmp(&b.header().id));
+        }
         let mut listed = Vec::with_capacity(order.len());
-        listed.extend(order.into_iter().filter_map(|(_, entry)| info(entry)));
+        listed.extend(order.iter().filter_map(|(_, entry)| info(entry)));
         Ok(listed)
     }
 
