@@ -4,6 +4,7 @@
 
 mod admit;
 mod envelope;
+mod header_line;
 pub mod json;
 mod legacy;
 mod message;

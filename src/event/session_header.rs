@@ -6,6 +6,7 @@
 use std::fmt::Display;
 
 use super::envelope::not_json;
+use super::header_line::parse_usual;
 use super::json::{JsonString, Value, validate, write_string};
 use super::verdict::{Refusal, RefusalKind};
 use crate::limits::{SAFE_INTEGER_MAX, SESSION_ID_BYTES_MAX};
@@ -133,6 +134,14 @@ const MEMBERS: [&str; 12] = [
 /// whatever the rest looks like; `no-header` for a record that is no header; `header` for a member that breaks a rule;
 /// `limit` for an id that is too long.
 pub fn parse_header_line(text: &str) -> Result<SessionHeader, Refusal> {
+    match parse_usual(text) {
+        Some(header) => header.validate().map(|()| header),
+        None => parse_any(text),
+    }
+}
+
+/// As [`parse_header_line`], whatever the text looks like.
+pub(super) fn parse_any(text: &str) -> Result<SessionHeader, Refusal> {
     validate(text).map_err(|fault| not_json(&fault))?;
     let [version, tag, id, created_at, depth, origin, preset, sandbox, approval, cwd, parent, seed_length] =
         Value::new(text).get_all(MEMBERS);

@@ -237,7 +237,7 @@ impl Session {
         let batch = if state.lacks_create_frame() { self.create_frame()? } else { Batch::new() };
         let mut encoder = Encoder::new(self.entry.key, state.next_seq(), state.summary().clone(), batch);
         if drafts.iter().any(|draft| is_patched(&draft.type_name, draft.data.text())) {
-            encoder.set_base(self.store.patch_base(state.patch_base));
+            encoder.set_base(self.store.patch_base(state.patch_base()));
         }
         let vocabulary = self.store.vocabulary();
         let Some(live) = &mut state.live else {

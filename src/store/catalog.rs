@@ -4,9 +4,11 @@
 //! or makes no sense is noted, for `verify` to tell. A key without a create frame is an import that never finished, and no
 //! session, unless something of it is damaged: then it is one whose create frame may be lost, under a stand-in id.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::by_id::ById;
+use super::places::{Place, Run, Runs};
 use super::records::events_of;
 use super::seal::needed_by_forks;
 use super::session::{Entry, EntryState, Identity};
@@ -21,29 +23,6 @@ use crate::ids::{Position, SegmentId, Seq, SessionKey};
 use crate::log::{Damage, DamageCause, SealedFile, Visitor};
 use crate::{Error, ErrorKind, Result};
 
-/// A run of consecutive events in one place.
-#[derive(Debug, Clone)]
-pub(super) struct Run {
-    pub(super) first: Seq,
-    pub(super) count: u32,
-    pub(super) at: Place,
-}
-
-/// Where a run lies.
-#[derive(Debug, Clone)]
-pub(super) enum Place {
-    /// In one frame of a raw segment.
-    Frame(Position),
-    /// In a sealed file.
-    Sealed(Arc<SealedFile>, SessionRow),
-}
-
-impl Run {
-    pub(super) fn end(&self) -> Seq {
-        Seq::new(self.first.get() + u64::from(self.count))
-    }
-}
-
 /// The prefix that a fork shares with its owner.
 #[derive(Debug, Clone)]
 pub(super) struct Shared {
@@ -57,7 +36,7 @@ pub(super) struct Shared {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Row {
     /// Frames of the session's own events, in order.
-    pub(super) runs: Vec<Run>,
+    pub(super) runs: Runs,
     /// The seq after the last written event.
     pub(super) next_seq: u64,
     pub(super) summary: Summary,
@@ -118,8 +97,6 @@ impl Row {
             Place::Sealed(file, _) => !name.supersedes(&file.name()),
         });
         let place = self.runs.partition_point(|other| other.first < run.first);
-        // Most sessions have one run, for good.
-        self.runs.reserve_exact(1);
         self.runs.insert(place, run);
     }
 }
@@ -143,8 +120,9 @@ enum Source<'s> {
 /// All sessions of a store.
 #[derive(Debug, Default)]
 pub(super) struct Catalog {
-    pub(super) by_id: HashMap<String, Arc<Entry>>,
-    pub(super) by_key: HashMap<SessionKey, Arc<Entry>>,
+    pub(super) by_id: ById,
+    /// Oldest first. A log tells of its sessions in about this order, so that most are found beside the last one.
+    pub(super) by_key: BTreeMap<SessionKey, Arc<Entry>>,
     pub(super) highest_key: u64,
     pub(super) vocabulary: Vocabulary,
     /// Damage found while scanning, as the log reported it.
@@ -168,8 +146,16 @@ impl Catalog {
 
     /// Makes a session known.
     pub(super) fn insert(&mut self, entry: Arc<Entry>) {
-        self.by_id.insert(entry.header().id.clone(), Arc::clone(&entry));
-        self.by_key.insert(entry.key, entry);
+        self.by_key.insert(entry.key, Arc::clone(&entry));
+        self.show(entry);
+    }
+
+    /// Makes a session known by its id; one that had it before is shown no more.
+    fn show(&mut self, entry: Arc<Entry>) {
+        let key = entry.key;
+        if let Some(other) = self.by_id.insert(entry).filter(|other| other.key != key) {
+            other.state.lock().shadowed = true;
+        }
     }
 
     /// Forgets a session by its id; its events stay reachable by key for the forks that share them.
@@ -191,17 +177,17 @@ impl Catalog {
     /// Takes what a new scan found; sessions that were known keep their entries, so that handles stay good.
     pub(super) fn replace(&mut self, afresh: Self) {
         let known = std::mem::replace(self, afresh);
-        let mut found: Vec<_> = self.by_key.values().cloned().collect();
+        let found: Vec<_> = self.by_key.values().cloned().collect();
         // An owner's key is lower than those of its forks, which are to share what is kept.
-        found.sort_unstable_by_key(|entry| entry.key);
         for fresh in found {
             let kept = known.by_key.get(&fresh.key).cloned();
             let entry = kept.unwrap_or_else(|| Arc::new(Entry::unnamed(fresh.key, EntryState::default())));
             if let Some(identity) = fresh.identity() {
                 let owner = |shared: &Shared| self.by_key.get(&shared.owner.key).cloned();
-                let shared = identity.shared.as_ref();
+                let shared = identity.shared.as_deref();
                 let shared =
                     shared.and_then(|shared| Some(Shared { owner: owner(shared)?, ..shared.clone() }));
+                let shared = shared.map(Box::new);
                 entry.name(Identity { header: Arc::clone(&identity.header), shared });
             }
             entry.state.lock().take_found(&mut fresh.state.lock());
@@ -210,9 +196,11 @@ impl Catalog {
         for entry in known.by_key.values().filter(|entry| !self.by_key.contains_key(&entry.key)) {
             entry.state.lock().removed = true;
         }
-        let ids = std::mem::take(&mut self.by_id).into_values();
-        let listed = ids.filter_map(|fresh| self.by_key.get(&fresh.key).cloned());
-        self.by_id = listed.map(|entry| (entry.header().id.clone(), entry)).collect();
+        for fresh in std::mem::take(&mut self.by_id).entries() {
+            if let Some(entry) = self.by_key.get(&fresh.key) {
+                self.by_id.insert(Arc::clone(entry));
+            }
+        }
     }
 
     /// Judges, once a scan has met all there is, the owners of shared events that have no create frame: it is lost if a living
@@ -239,7 +227,7 @@ impl Catalog {
 
     /// Sessions whose create frame is lost.
     pub(super) fn nameless(&self) -> impl Iterator<Item = &Arc<Entry>> {
-        self.by_id.values().filter(|entry| !entry.is_named())
+        self.by_id.entries().filter(|entry| !entry.is_named())
     }
 
     fn entry(&mut self, key: SessionKey) -> Arc<Entry> {
@@ -265,7 +253,10 @@ impl Catalog {
         let mut state = entry.state.lock();
         if !entry.is_named() && !state.removed {
             state.created = true;
-            self.by_id.entry(entry.header().id.clone()).or_insert_with(|| Arc::clone(&entry));
+            match self.by_id.get(&entry.header().id) {
+                Some(known) => state.shadowed = known.key != key,
+                None => drop(self.by_id.insert(Arc::clone(&entry))),
+            }
         }
     }
 
@@ -312,8 +303,8 @@ impl Catalog {
             let header = parse_header_line(create.header).map_err(Error::from)?;
             let shared = create.shared.map(|shared| self.take_shared(&entry, &shared)).transpose()?;
             self.forget(&entry);
-            entry.name(Identity { header: header.into(), shared });
-            self.by_id.insert(entry.header().id.clone(), Arc::clone(&entry));
+            entry.name(Identity { header: header.into(), shared: shared.map(Box::new) });
+            self.show(Arc::clone(&entry));
         }
         let mut state = entry.state.lock();
         state.created = true;
@@ -383,12 +374,25 @@ impl Catalog {
         Ok(())
     }
 
-    fn take_sealed_session(&mut self, file: &Arc<SealedFile>, row: SessionRow) {
-        let run = Run { first: row.first, count: row.count, at: Place::Sealed(Arc::clone(file), row) };
-        // Without its summary a session's events are as good as before; `verify` names the damage.
-        let summary = file.summary(&row).and_then(|bytes| Summary::decode(&bytes)).ok();
-        let damage_seen = self.nameless_damage;
-        self.with_row(row.key, |known| known.take_sealed(file.name(), run, summary, damage_seen));
+    /// Takes in the sessions of a sealed file. They come in the order of their keys, so that most entries lie beside the last
+    /// one and need no search.
+    fn take_sealed_sessions(&mut self, file: &Arc<SealedFile>, rows: &[SessionRow]) {
+        let mut unknown = Vec::new();
+        let mut entries = self.by_key.range(..);
+        for row in rows {
+            let beside = entries.next().filter(|(key, _)| **key == row.key);
+            let found = beside.or_else(|| {
+                entries = self.by_key.range(row.key..);
+                entries.next().filter(|(key, _)| **key == row.key)
+            });
+            match found {
+                Some((_, entry)) => take_sealed_session(entry, file, row, self.nameless_damage),
+                None => unknown.push(row),
+            }
+        }
+        for row in unknown {
+            take_sealed_session(&self.entry(row.key), file, row, self.nameless_damage);
+        }
     }
 
     /// Takes in the control records of a sealed file; answers whether all could be read.
@@ -421,10 +425,9 @@ impl Visitor for Catalog {
     fn sealed(&mut self, file: &Arc<SealedFile>) -> Result<()> {
         // Most of the sessions, if this is the first file; a few more entries than needed otherwise.
         let sessions = file.session_count().saturating_sub(self.by_key.len());
-        self.by_key.reserve(sessions);
         self.by_id.reserve(sessions);
         let control_is_whole = self.take_sealed_control(file)?;
-        let mut rows = Vec::new();
+        let mut rows = Vec::with_capacity(file.session_count());
         let mut rows_are_whole = true;
         for row in file.sessions() {
             match row {
@@ -435,11 +438,9 @@ impl Visitor for Catalog {
         }
         // A damaged row costs a session its events in this file, and hides no other session.
         self.nameless_damage += u64::from(!rows_are_whole);
-        for row in rows {
-            self.take_sealed_session(file, row);
-            if !control_is_whole {
-                self.take_lost(row.key);
-            }
+        self.take_sealed_sessions(file, &rows);
+        if !control_is_whole {
+            rows.iter().for_each(|row| self.take_lost(row.key));
         }
         self.sealed.retain(|other| !file.name().supersedes(&other.name()));
         self.sealed.push(Arc::clone(file));
@@ -464,6 +465,16 @@ impl Visitor for Catalog {
         }
         self.damage.push(*damage);
     }
+}
+
+fn take_sealed_session(entry: &Entry, file: &Arc<SealedFile>, row: &SessionRow, damage_seen: u64) {
+    let run = Run { first: row.first, count: row.count, at: Place::Sealed(Arc::clone(file), *row) };
+    // Without its summary a session's events are as good as before; `verify` names the damage.
+    let summary = file.summary(row).and_then(|bytes| Summary::decode(&bytes)).ok();
+    let mut state = entry.state.lock();
+    // What is written by now comes before what the file shows.
+    state.absorb();
+    state.row.take_sealed(file.name(), run, summary, damage_seen);
 }
 
 /// Whether events may be lost of which nothing tells whose they were.

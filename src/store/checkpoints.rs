@@ -19,8 +19,8 @@ use parking_lot::Mutex;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::catalog::Place;
 use super::inner::{Access, Inner};
+use super::places::Place;
 use super::runs::Each;
 use super::session::{Entry, Session};
 use super::summary::{Summary, chained};

@@ -46,7 +46,7 @@ impl Session {
         let encoder = Encoder::new(self.entry.key, state.next_seq(), state.summary().clone(), Batch::new());
         let mut ingest =
             Ingest { session: self.clone(), encoder, staged: EntryState::default(), extends: true };
-        ingest.use_base(state.patch_base);
+        ingest.use_base(state.patch_base());
         Ok(ingest)
     }
 }
@@ -99,7 +99,7 @@ impl Ingest {
         if !self.extends {
             self.staged.queue(pending(log.enqueue(batch, durability)));
             self.staged.settle()?;
-            self.use_base(self.staged.patch_base);
+            self.use_base(self.staged.patch_base());
             return Ok(());
         }
         let mut state = self.session.lock()?;
@@ -111,7 +111,7 @@ impl Ingest {
         state.queue(pending(log.enqueue(batch, durability)));
         state.live = None;
         state.settle()?;
-        let base = state.patch_base;
+        let base = state.patch_base();
         drop(state);
         self.use_base(base);
         Ok(())

@@ -4,6 +4,7 @@
 //! gives none that [`admit`](crate::event::admit) did not accept (invariant 5).
 
 mod append;
+mod by_id;
 mod cancel;
 mod catalog;
 mod checkpoints;
@@ -14,6 +15,7 @@ mod inner;
 mod lifecycle;
 mod options;
 mod outline;
+mod places;
 mod read;
 mod records;
 mod runs;

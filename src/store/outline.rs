@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use super::catalog::{Place, Run};
+use super::places::{Place, Run};
 use super::runs::MOVED;
 use super::session::Session;
 use crate::format::RecordReader;

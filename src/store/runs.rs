@@ -6,7 +6,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::catalog::{Place, Run};
+use super::places::{Place, Run};
 use super::records::{owned_event, read_event};
 use super::session::{Entry, EntryState, Session};
 use crate::event::{Event, RefusalKind};

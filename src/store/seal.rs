@@ -1,12 +1,13 @@
 //! Sealing and compaction as the store sees them: which events are still needed, and what each session's row becomes.
 
 use std::borrow::Cow;
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use super::catalog::{Catalog, Place};
+use super::catalog::Catalog;
 use super::checkpoints::Occasion;
+use super::places::Place;
 use super::records::{VERSIONED_TYPE, event_of};
 use super::session::{Entry, Session};
 use super::store::Store;
@@ -122,7 +123,7 @@ impl Visitor for Shown<'_> {
 struct Host<'s> {
     store: &'s Store,
     versioned_types: Vec<u32>,
-    entries: HashMap<SessionKey, Arc<Entry>>,
+    entries: BTreeMap<SessionKey, Arc<Entry>>,
     /// Of the removed sessions, below which seq living forks need their events.
     needed: HashMap<SessionKey, Seq>,
     highest_key: u64,

@@ -11,8 +11,9 @@ use std::sync::{Arc, OnceLock, Weak};
 use parking_lot::{Mutex, MutexGuard};
 
 use super::cancel::Cancel;
-use super::catalog::{Place, Row, Run, Shared};
+use super::catalog::{Row, Shared};
 use super::inner::Inner;
+use super::places::{Place, Run};
 use super::records::EncodedRun;
 use super::store::Store;
 use super::summary::Summary;
@@ -132,7 +133,8 @@ pub(super) struct Entry {
 #[derive(Debug)]
 pub(super) struct Identity {
     pub(super) header: Arc<SessionHeader>,
-    pub(super) shared: Option<Shared>,
+    /// Few sessions are forks.
+    pub(super) shared: Option<Box<Shared>>,
 }
 
 impl Entry {
@@ -173,7 +175,7 @@ impl Entry {
     }
 
     pub(super) fn shared(&self) -> Option<&Shared> {
-        self.identity.get()?.shared.as_ref()
+        self.identity.get()?.shared.as_deref()
     }
 
     pub(super) fn revision(&self, row: &Row) -> Revision {
@@ -205,6 +207,7 @@ impl Drop for Lease {
         if state.lease.strong_count() > 0 {
             return;
         }
+        state.spare_memory();
         let live = state.live.take().filter(|live| live.state.next_seq() == state.next_seq());
         let (unwritten, removed, chain) = (!state.created, state.removed, state.summary().chain);
         drop(state);
@@ -222,17 +225,17 @@ impl Drop for Lease {
 pub(super) struct EntryState {
     /// What is written.
     pub(super) row: Row,
-    /// Batches on their way, oldest first.
-    pending: VecDeque<Pending>,
     /// The create frames that are written or queued.
     create_frames: CreateFrames,
     /// The projections, queued batches included. Absent until needed, and apart: a store has an entry for each session.
     pub(super) live: Option<Box<Live>>,
-    /// What later request headers can be patches of. It counts in its own segment only.
-    pub(super) patch_base: Option<WrittenBase>,
+    /// Absent until something is written, and apart, for the same reason.
+    writing: Option<Box<Writing>>,
     /// The session exists: its create frame is written, queued, or known to be lost.
     pub(super) created: bool,
     pub(super) removed: bool,
+    /// Another session has its id, so that it is not listed. Only a damaged log has such sessions.
+    pub(super) shadowed: bool,
     pub(super) lease: Weak<Lease>,
 }
 
@@ -240,6 +243,15 @@ pub(super) struct EntryState {
 #[derive(Debug)]
 pub(super) struct Live {
     pub(super) state: State,
+}
+
+/// What the next batches of a session build on.
+#[derive(Debug, Default)]
+struct Writing {
+    /// Batches on their way, oldest first.
+    pending: VecDeque<Pending>,
+    /// What later request headers can be patches of. It counts in its own segment only.
+    patch_base: Option<WrittenBase>,
 }
 
 /// A batch that was handed to the log.
@@ -297,22 +309,23 @@ impl EntryState {
     pub(super) fn take_found(&mut self, found: &mut Self) {
         self.row = std::mem::take(&mut found.row);
         (self.created, self.removed) = (found.created, found.removed);
+        self.shadowed = found.shadowed;
         self.live = None;
     }
 
     pub(super) fn next_seq(&self) -> Seq {
-        self.pending.back().map_or(Seq::new(self.row.next_seq), |last| last.next_seq)
+        self.newest_pending().map_or(Seq::new(self.row.next_seq), |last| last.next_seq)
     }
 
     /// The summary with queued batches taken in.
     pub(super) fn summary(&self) -> &Summary {
-        self.pending.back().map_or(&self.row.summary, |last| &last.summary)
+        self.newest_pending().map_or(&self.row.summary, |last| &last.summary)
     }
 
     /// Notes a batch that was handed to the log.
     pub(super) fn queue(&mut self, pending: Pending) {
         self.create_frames.count += u64::from(pending.names);
-        self.pending.push_back(pending);
+        self.writing.get_or_insert_default().pending.push_back(pending);
     }
 
     /// Notes a batch that holds nothing but the session's create frame.
@@ -324,10 +337,8 @@ impl EntryState {
 
     /// Takes in the batches that are written by now.
     pub(super) fn absorb(&mut self) {
-        while let Some(Ok(committed)) = self.pending.front().and_then(|p| p.completion.try_result()) {
-            if let Some(pending) = self.pending.pop_front() {
-                self.take_written(pending, committed);
-            }
+        while let Some(Ok(committed)) = self.oldest_pending().and_then(|p| p.completion.try_result()) {
+            self.take_written(committed);
         }
     }
 
@@ -337,11 +348,9 @@ impl EntryState {
     ///
     /// The failure of a queued batch.
     pub(super) fn settle(&mut self) -> Result<()> {
-        while let Some(pending) = self.pending.front() {
+        while let Some(pending) = self.oldest_pending() {
             let committed = pending.completion.wait()?;
-            if let Some(pending) = self.pending.pop_front() {
-                self.take_written(pending, committed);
-            }
+            self.take_written(committed);
         }
         Ok(())
     }
@@ -354,14 +363,38 @@ impl EntryState {
         self.row.damage_seen = damage_seen;
     }
 
+    /// What the next request header can be a patch of.
+    pub(super) fn patch_base(&self) -> Option<WrittenBase> {
+        self.writing.as_ref()?.patch_base
+    }
+
+    fn oldest_pending(&self) -> Option<&Pending> {
+        self.writing.as_ref()?.pending.front()
+    }
+
+    fn newest_pending(&self) -> Option<&Pending> {
+        self.writing.as_ref()?.pending.back()
+    }
+
+    /// Lets go of room that only a session in use needs.
+    fn spare_memory(&mut self) {
+        if let Some(writing) = &mut self.writing {
+            writing.pending.shrink_to_fit();
+        }
+    }
+
     fn take_version(&mut self, at: Position, patch_bytes: u32) {
-        match &mut self.patch_base {
+        match &mut self.writing.get_or_insert_default().patch_base {
             Some(base) if patch_bytes > 0 => base.patches_bytes += u64::from(patch_bytes),
             base => *base = (patch_bytes == 0).then_some(WrittenBase { at, patches_bytes: 0 }),
         }
     }
 
-    fn take_written(&mut self, pending: Pending, committed: Committed) {
+    /// Takes in that the oldest batch on its way is written.
+    fn take_written(&mut self, committed: Committed) {
+        let Some(pending) = self.writing.as_mut().and_then(|writing| writing.pending.pop_front()) else {
+            return;
+        };
         if pending.names {
             self.create_frames.segment = self.create_frames.segment.max(Some(committed.at.segment));
         }

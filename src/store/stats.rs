@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::catalog::Place;
 use super::outline::RunVisitor;
+use super::places::Place;
 use super::records::event_of;
 use super::seal::needed_by_forks;
 use super::session::{Entry, Session};
@@ -115,9 +115,7 @@ impl Store {
     /// it is counted.
     pub fn stats(&self) -> Result<Stats> {
         let mut tally = Tally::default();
-        let mut entries = self.counted()?;
-        entries.sort_unstable_by_key(|(entry, _)| entry.key);
-        for (entry, own) in entries {
+        for (entry, own) in self.counted()? {
             tally.measure(&Session::new(self, entry), &own)?;
         }
         let mut stats = tally.stats();
@@ -139,7 +137,7 @@ impl Store {
         Ok(stats)
     }
 
-    /// Whose events there are, and which of them are to be counted as theirs.
+    /// Whose events there are, oldest session first, and which of them are to be counted as theirs.
     fn counted(&self) -> Result<Vec<(Arc<Entry>, Range<Seq>)>> {
         self.check_cancelled()?;
         let catalog = self.inner.catalog.lock();

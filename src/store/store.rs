@@ -216,14 +216,16 @@ impl Store {
     pub fn list(&self) -> Result<Vec<SessionInfo>> {
         self.check_cancelled()?;
         let catalog = self.inner.catalog.lock();
-        let order = |entry: &Arc<Entry>| (Reverse(entry.header().created_at), Arc::clone(entry));
-        let mut entries: Vec<_> = catalog.by_id.values().map(order).collect();
+        // By key they are newest first, or nearly so: that leaves little to sort, and meets them as they lie in memory.
+        let entries = catalog.by_key.values().rev();
+        let mut order: Vec<_> = entries.map(|entry| (entry.header().created_at, Arc::clone(entry))).collect();
         drop(catalog);
-        entries.sort_unstable_by(|(a_time, a), (b_time, b)| {
-            a_time.cmp(b_time).then_with(|| a.header().id.cmp(&b.header().id))
-        });
-        let mut listed = Vec::with_capacity(entries.len());
-        listed.extend(entries.iter().filter_map(|(_, entry)| info(entry)));
+        order.sort_unstable_by_key(|(time, _)| Reverse(*time));
+        for equal in order.chunk_by_mut(|(a, _), (b, _)| a == b).filter(|equal| equal.len() > 1) {
+            equal.sort_unstable_by(|(_, a), (_, b)| a.header().id.cmp(&b.header().id));
+        }
+        let mut listed = Vec::with_capacity(order.len());
+        listed.extend(order.iter().filter_map(|(_, entry)| info(entry)));
         Ok(listed)
     }
 
@@ -339,12 +341,15 @@ impl Store {
         // It begins behind all damage.
         state.row.damage_seen = self.inner.nameless_damage;
         let mut catalog = self.inner.catalog.lock();
-        if catalog.by_id.contains_key(&header.id) {
+        if catalog.by_id.get(&header.id).is_some() {
             let message = format!("create session {}: the id is taken; choose another or open it", header.id);
             return Err(Error::new(ErrorKind::Conflict, message));
         }
-        let entry =
-            Arc::new(Entry::new(catalog.next_key(), Identity { header: header.into(), shared }, state));
+        let entry = Arc::new(Entry::new(
+            catalog.next_key(),
+            Identity { header: header.into(), shared: shared.map(Box::new) },
+            state,
+        ));
         catalog.insert(Arc::clone(&entry));
         drop(catalog);
         Ok(Session::new(self, entry))
@@ -364,7 +369,11 @@ fn info(entry: &Entry) -> Option<SessionInfo> {
     let mut state = entry.state.lock();
     state.absorb();
     let row = &state.row;
-    if !state.created || state.removed || (row.next_seq == 0 && state.next_seq() > Seq::new(0)) {
+    if !state.created
+        || state.removed
+        || state.shadowed
+        || (row.next_seq == 0 && state.next_seq() > Seq::new(0))
+    {
         return None;
     }
     let condition = match row {

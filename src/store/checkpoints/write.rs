@@ -6,7 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::super::catalog::{Place, Row};
+use super::super::catalog::Row;
+use super::super::places::Place;
 use super::super::session::{Entry, Session};
 use super::super::store::Store;
 use super::super::summary::Summary;

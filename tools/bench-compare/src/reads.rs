@@ -3,7 +3,7 @@
 
 use std::fmt;
 use std::hint::black_box;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -19,6 +19,8 @@ use crate::zipf::Zipf;
 const READS: usize = 4_000;
 /// Opening is to take no longer.
 const OPEN_MAX: Duration = Duration::from_millis(100);
+/// Opening and listing this store is to take no longer than [`OPEN_MAX`].
+const WIDE: Scale = Scale { sessions: 100_000, events: 2 };
 
 /// Compares opening, listing and reading with SQLite, zstd and fixed times
 #[derive(Debug, clap::Args)]
@@ -77,6 +79,8 @@ struct Made {
     database: PathBuf,
     long: PathBuf,
     killed: PathBuf,
+    wide: PathBuf,
+    wide_database: PathBuf,
     copied: PathBuf,
 }
 
@@ -85,16 +89,15 @@ impl Made {
         let Arguments { sessions, events, dir, seed, .. } = arguments;
         let scale = Scale { sessions: *sessions, events: *events };
         let store = large::kept(dir, *seed, scale);
-        let mut filled = Ok(());
-        let database = large::make_once(&dir.join(format!("sqlite-{sessions}x{events}-{seed}")), |path| {
-            filled = sqlite::fill(path, *seed, scale);
-        });
-        filled?;
+        let database = sqlite::kept(dir, *seed, scale)?;
+        let wide = large::kept(dir, *seed, WIDE);
+        let wide_database = sqlite::kept(dir, *seed, WIDE)?;
         let long = large::kept_session(dir, *seed, arguments.scanned);
         let killed = large::make_once(&dir.join(format!("killed-{seed}")), |path| {
             large::killed(path, *seed, sessionlog::limits::SEGMENT_BYTES_DEFAULT);
         });
-        Ok(Self { scale, seed: *seed, store, database, long, killed, copied: dir.join("copied") })
+        let copied = dir.join("copied");
+        Ok(Self { scale, seed: *seed, store, database, long, killed, wide, wide_database, copied })
     }
 }
 
@@ -115,22 +118,30 @@ fn opening(made: &Made, table: &mut Table) -> Result<()> {
 }
 
 fn listing(made: &Made, table: &mut Table) -> Result<()> {
-    let ((store, listed), ours) = timed(|| {
-        let store = Store::open_read_only(&made.store)?;
-        let listed = store.list()?;
-        anyhow::Ok((store, listed))
-    })?;
-    let ((database, rows), limit) = timed(|| {
-        let database = Database::open(&made.database)?;
-        let rows = database.sessions()?;
-        anyhow::Ok((database, rows))
-    })?;
-    anyhow::ensure!(listed.len() == made.scale.sessions && rows.len() == made.scale.sessions);
+    let open_and_list = |store: &Path, database: &Path, sessions: usize| {
+        let ((store, listed), ours) = timed(|| {
+            let store = Store::open_read_only(store)?;
+            let listed = store.list()?;
+            anyhow::Ok((store, listed))
+        })?;
+        let ((database, rows), limit) = timed(|| {
+            let database = Database::open(database)?;
+            let rows = database.sessions()?;
+            anyhow::Ok((database, rows))
+        })?;
+        anyhow::ensure!(listed.len() == sessions && rows.len() == sessions);
+        anyhow::ensure!(rows.iter().zip(&listed).all(|(row, info)| row.is(info)), "another answer");
+        anyhow::Ok((store, database, ours, limit))
+    };
+    let (store, database, ours, limit) = open_and_list(&made.store, &made.database, made.scale.sessions)?;
     table.add("open and list", "SQLite", 1.0, ours, limit);
-    drop((listed, rows));
     let (_, ours) = timed(|| store.list())?;
     let (_, limit) = timed(|| database.sessions())?;
     table.add("list", "SQLite", 1.0, ours, limit);
+    drop((store, database));
+    let (_, _, ours, limit) = open_and_list(&made.wide, &made.wide_database, WIDE.sessions)?;
+    table.add("open and list 100,000 sessions", "100 ms", 1.0, ours, OPEN_MAX);
+    table.add("open and list 100,000 sessions", "SQLite", 1.0, ours, limit);
     Ok(())
 }
 

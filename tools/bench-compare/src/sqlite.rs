@@ -1,9 +1,10 @@
 //! The same sessions in SQLite, as one would store them to read: a row for each session, a row for each event.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use rusqlite::{Connection, OpenFlags, params};
+use sessionlog::SessionInfo;
 use sessionlog::event::SurfaceOp;
 
 use crate::large::{self, Scale};
@@ -37,6 +38,19 @@ pub(crate) struct SessionRow {
     bytes: i64,
     last_time: Option<i64>,
     open_turn: bool,
+}
+
+impl SessionRow {
+    /// Whether it says the same of the same session. (The sizes and turns of [`fill`] are stand-ins of the same width.)
+    pub(crate) fn is(&self, info: &SessionInfo) -> bool {
+        let cwd = info.header.cwd.as_ref().and_then(|cwd| cwd.to_str());
+        self.id == info.header.id
+            && self.created_at == info.header.created_at
+            && self.cwd.as_deref() == cwd
+            && self.title.as_deref() == info.title.as_deref()
+            && u64::try_from(self.events) == Ok(info.events)
+            && self.last_time == info.last_time
+    }
 }
 
 /// An event.
@@ -93,8 +107,17 @@ impl Database {
     }
 }
 
-/// Writes the sessions of [`large::kept`] into a new database.
-pub(crate) fn fill(path: &Path, seed: u64, scale: Scale) -> Result<()> {
+/// The database in `parent` that holds the sessions of [`large::kept`]; it is made if it is not there.
+pub(crate) fn kept(parent: &Path, seed: u64, scale: Scale) -> Result<PathBuf> {
+    let Scale { sessions, events } = scale;
+    let mut filled = Ok(());
+    let path = large::make_once(&parent.join(format!("sqlite-{sessions}x{events}-{seed}")), |path| {
+        filled = fill(path, seed, scale);
+    });
+    filled.map(|()| path)
+}
+
+fn fill(path: &Path, seed: u64, scale: Scale) -> Result<()> {
     let mut connection = Connection::open(path)?;
     connection.execute_batch("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF;")?;
     connection.execute_batch(SCHEMA)?;
