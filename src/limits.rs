@@ -7,6 +7,8 @@ pub const RECORD_BYTES_MAX: u64 = 256 << 20;
 pub const BATCH_BYTES_MAX: u64 = 512 << 20;
 /// Longest session id, in bytes of UTF-8; an id has at least one byte.
 pub const SESSION_ID_BYTES_MAX: usize = 1024;
+/// Rows of a database's table of sessions without a usable id that get a fault each; the rest is counted.
+pub const SESSION_ROWS_TOLD_MAX: usize = 16;
 /// Most members of `sourceEventSeqs` of one event.
 pub const SOURCES_PER_EVENT_MAX: usize = 1 << 25;
 /// Longest event type, in bytes of UTF-8.

@@ -201,6 +201,28 @@ fn orphans_and_an_empty_database_are_told() {
 }
 
 #[test]
+fn ids_that_are_too_long_are_told_in_few_faults_and_hide_no_session() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("s.db");
+    let database = database(&path);
+    let longest = "y".repeat(1024);
+    add_session(&database, &longest);
+    add_turn(&database, &longest, 0);
+    for number in 0..40 {
+        let id = format!("{number:02}{}", "x".repeat(1023));
+        add_session(&database, &id);
+        add_turn(&database, &id, 0);
+    }
+    let reports = inspect_all(&path);
+    let told: Vec<_> = reports.iter().map(|report| word(&report.judgement)).collect();
+    assert_eq!(told[..16], ["refuse limit"; 16]);
+    assert_eq!(told[16..], ["refuse orphan-events", "accept 2"]);
+    let message = |index: usize| &reports[index].judgement.refusal.as_ref().unwrap().message;
+    assert!(message(15).contains("24 more rows") && !message(14).contains("more"), "{}", message(15));
+    assert!(message(16).contains("nobody"), "{}", message(16));
+}
+
+#[test]
 fn cases_70_to_76_have_their_verdicts() {
     let cases: [(&str, &str, &[&str]); 9] = [
         ("70-sqlite-good.py", "sessions.db", &["accept 8", "accept 8", "accept 8"]),
