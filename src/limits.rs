@@ -29,6 +29,8 @@ pub const SEGMENT_BYTES_MIN: u64 = 64 << 10;
 pub const SEGMENT_BYTES_MAX: u64 = 1 << 30;
 /// Size of one step of zeroing ahead in the active segment, in bytes.
 pub const ZERO_AHEAD_STEP_BYTES: u64 = 4 << 20;
+/// Space that a store keeps on the disk for removals and compactions, in bytes.
+pub const RESERVE_BYTES: u64 = 256 << 10;
 /// Bytes that may wait in the commit queue before callers wait for room.
 pub const QUEUE_BYTES_MAX: u64 = 64 << 20;
 /// Unsynced bytes in the log above which upkeep syncs them: about what recovery may have to move.
