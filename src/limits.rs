@@ -7,10 +7,14 @@ pub const RECORD_BYTES_MAX: u64 = 256 << 20;
 pub const BATCH_BYTES_MAX: u64 = 512 << 20;
 /// Longest session id, in bytes of UTF-8; an id has at least one byte.
 pub const SESSION_ID_BYTES_MAX: usize = 1024;
+/// Rows of a database's table of sessions without a usable id that get a fault each; the rest is counted.
+pub const SESSION_ROWS_TOLD_MAX: usize = 16;
 /// Most members of `sourceEventSeqs` of one event.
 pub const SOURCES_PER_EVENT_MAX: usize = 1 << 25;
 /// Longest event type, in bytes of UTF-8.
 pub const TYPE_NAME_BYTES_MAX: usize = 1024;
+/// Most event types that one frame registers.
+pub const VOCABULARY_NAMES_MAX: usize = 1 << 16;
 /// Most events in one session: a seq fits in 32 bits with the highest value kept free.
 pub const EVENTS_PER_SESSION_MAX: u64 = u32::MAX as u64 - 1;
 /// Largest integer that a JSON number carries without loss: 2^53 - 1.
@@ -25,6 +29,8 @@ pub const SEGMENT_BYTES_MIN: u64 = 64 << 10;
 pub const SEGMENT_BYTES_MAX: u64 = 1 << 30;
 /// Size of one step of zeroing ahead in the active segment, in bytes.
 pub const ZERO_AHEAD_STEP_BYTES: u64 = 4 << 20;
+/// Space that a store keeps on the disk for removals and compactions, in bytes.
+pub const RESERVE_BYTES: u64 = 256 << 10;
 /// Bytes that may wait in the commit queue before callers wait for room.
 pub const QUEUE_BYTES_MAX: u64 = 64 << 20;
 /// Unsynced bytes in the log above which upkeep syncs them: about what recovery may have to move.
@@ -76,6 +82,9 @@ pub const REPAIR_RECORDS_COMPARED_MAX: usize = 1 << 18;
 pub const REPAIR_BRANCHES_MAX: usize = 8;
 /// Largest state of one session in a checkpoint once decoded, in bytes; a larger one is folded at each resume.
 pub const CHECKPOINT_BYTES_MAX: usize = 256 << 20;
+/// Largest section of such a state, each integer counted as wide as it is in memory and each text with the eight bytes of
+/// its length, in bytes. In memory a section takes a small multiple of that at most.
+pub const CHECKPOINT_SECTION_BYTES_MAX: usize = CHECKPOINT_BYTES_MAX / 8;
 /// Most sessions in one checkpoint file.
 pub const CHECKPOINT_SESSIONS_MAX: u32 = 1 << 22;
 /// Events behind a session's last checkpoint from which on a new one is worth its while.

@@ -2,6 +2,8 @@
 //!
 //! Directories are private to the user. A name that is taken stays as it is: nothing is ever overwritten.
 
+#[cfg(target_os = "linux")]
+use std::fs::TryLockError;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
@@ -12,6 +14,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::event::SessionHeader;
 use crate::import::layout;
 
+/// How the names of files end that are not whole yet.
+const TEMPORARY_END: &str = ".sessionlog.tmp";
 /// Temporary names that are tried before giving up.
 const NAMES_TRIED_MAX: u32 = 1 << 16;
 
@@ -20,7 +24,7 @@ const NAMES_TRIED_MAX: u32 = 1 << 16;
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Invalid`] for an empty id, [`ErrorKind::Limit`] for one that makes no file name here,
+/// [`ErrorKind::Invalid`] for an empty id, [`ErrorKind::Limit`] for one whose directory has no name on this file system,
 /// [`ErrorKind::Conflict`] where something else than a directory has the name or a log of the session lies there already, in either format; [`ErrorKind::Io`] and whatever
 /// `write` answers.
 pub(super) fn publish_session(
@@ -134,7 +138,8 @@ fn name(whole: &Path, path: &Path, link: impl Fn(&Path, &Path) -> io::Result<()>
     }
 }
 
-/// A file of our own beside the target, removed when dropped.
+/// A file of our own beside the target, removed when dropped. It is locked as long as it is open, where the
+/// system allows that, so that what a killed process left can be told from what another one is writing.
 #[derive(Debug)]
 pub(super) struct Temporary(PathBuf);
 
@@ -145,9 +150,12 @@ impl Temporary {
         &self.0
     }
 
-    /// Names are `<target>.<12 hex digits>.tmp`, where the digits only need to be free.
+    /// Names are `<target>.<12 hex digits>.sessionlog.tmp`, where the digits only need to be free. Removes those that killed
+    /// processes left beside this target.
     pub(super) fn create(target: &Path) -> Result<(Self, File)> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
+        #[cfg(target_os = "linux")]
+        remove_leftovers(target);
         let mut options = OpenOptions::new();
         options.write(true).create_new(true);
         #[cfg(unix)]
@@ -155,10 +163,12 @@ impl Temporary {
         for _ in 0..NAMES_TRIED_MAX {
             let number = u64::from(std::process::id()) << 16 | NEXT.fetch_add(1, Ordering::Relaxed) & 0xFFFF;
             let mut name = target.as_os_str().to_owned();
-            name.push(format!(".{number:012x}.tmp"));
+            name.push(format!(".{number:012x}{TEMPORARY_END}"));
             let path = PathBuf::from(name);
             match options.open(&path) {
-                Ok(file) => return Ok((Self(path), file)),
+                Ok(file) if is_held(&file, &path) => return Ok((Self(path), file)),
+                // Somebody took it for a leftover in the moment before it was locked.
+                Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(failed(target, error)),
             }
@@ -172,6 +182,49 @@ impl Drop for Temporary {
         // Best effort: a leftover is recognised by its name and harms nobody.
         let _leftover = fs::remove_file(&self.0);
     }
+}
+
+/// Locks a new file; `false` if it is not there any more, or somebody looks whether it is a leftover.
+#[cfg(target_os = "linux")]
+fn is_held(file: &File, path: &Path) -> bool {
+    match file.try_lock() {
+        Err(TryLockError::WouldBlock) => false,
+        // A file system without locks: nobody else gets one either.
+        Ok(()) | Err(TryLockError::Error(_)) => path.symlink_metadata().is_ok(),
+    }
+}
+
+/// Elsewhere such a lock may stand in the way of SQLite's own. None is taken, and leftovers stay.
+#[cfg(not(target_os = "linux"))]
+fn is_held(_file: &File, _path: &Path) -> bool {
+    true
+}
+
+/// Removes the temporary files beside `target` that nobody holds. Only names that no other program gives are looked at.
+#[cfg(target_os = "linux")]
+fn remove_leftovers(target: &Path) {
+    let Some(name) = target.file_name() else { return };
+    let parent = target.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let Ok(entries) = fs::read_dir(parent) else { return };
+    for entry in entries.flatten() {
+        let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
+        if !is_file || !is_temporary_of(entry.file_name().as_encoded_bytes(), name.as_encoded_bytes()) {
+            continue;
+        }
+        // Best effort, and held while it goes.
+        if let Ok(file) = File::open(entry.path())
+            && file.try_lock().is_ok()
+        {
+            let _gone = fs::remove_file(entry.path());
+        }
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn is_temporary_of(name: &[u8], target: &[u8]) -> bool {
+    let rest = name.strip_prefix(target).and_then(|rest| rest.strip_prefix(b"."));
+    let digits = rest.and_then(|rest| rest.strip_suffix(TEMPORARY_END.as_bytes()));
+    digits.is_some_and(|digits| digits.len() == 12 && digits.iter().all(u8::is_ascii_hexdigit))
 }
 
 /// Creates what is missing of `directory`, from the top, each part private and durable before the next.
@@ -223,7 +276,7 @@ fn sync_directory(_directory: &Path) -> io::Result<()> {
 
 fn failed(path: &Path, error: io::Error) -> Error {
     let error = match error.kind() {
-        // An escaped id or directory is longer than what it stands for.
+        // Names of up to 255 bytes are made; some file systems take less.
         io::ErrorKind::InvalidFilename => {
             Error::new(ErrorKind::Limit, "export: the name is too long for this file system")
                 .with_source(error)
@@ -305,6 +358,30 @@ mod tests {
         assert_eq!((error.kind(), error.path()), (ErrorKind::Io, Some(&*absent)));
     }
 
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn what_a_killed_export_left_goes_with_the_next_one_and_nothing_else_does() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("out.jsonl");
+        let (held, file) = Temporary::create(&log).unwrap();
+        let held_name = held.0.file_name().unwrap().to_str().unwrap().to_owned();
+        let left = "out.jsonl.00000000000a.sessionlog.tmp";
+        let others = [
+            "out.jsonl.0123456789ab.tmp",
+            "out.jsonl.00000000000.sessionlog.tmp",
+            "other.jsonl.00000000000a.sessionlog.tmp",
+            "out.jsonl.sessionlog.tmp",
+        ];
+        others.iter().chain([&left]).for_each(|name| fs::write(dir.path().join(name), "bytes").unwrap());
+        fs::create_dir(dir.path().join("out.jsonl.00000000000b.sessionlog.tmp")).unwrap();
+        publish(&log).unwrap();
+        let found = names(dir.path());
+        assert!(!found.contains(&left.to_owned()), "{found:?}");
+        assert!(others.iter().all(|name| found.contains(&(*name).to_owned())), "{found:?}");
+        assert!(found.contains(&held_name) && found.len() == others.len() + 3, "{found:?}");
+        drop((held, file));
+    }
+
     #[test]
     fn without_links_a_name_is_taken_once_as_well() {
         let dir = tempfile::tempdir().unwrap();
@@ -331,7 +408,9 @@ mod tests {
         fs::write(dir.path().join("_no-cwd"), "").unwrap();
         assert!(publish_id(dir.path(), "s").is_err());
         fs::remove_file(dir.path().join("_no-cwd")).unwrap();
-        assert_eq!(publish_id(dir.path(), &"/".repeat(100)).unwrap_err().kind(), ErrorKind::Limit);
+        publish_id(dir.path(), &"/".repeat(1024)).unwrap();
+        let error = publish(&dir.path().join("x".repeat(300))).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Limit);
     }
 
     #[cfg(unix)]

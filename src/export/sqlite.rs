@@ -67,7 +67,9 @@ impl SqliteWriter {
         match self.add(session, packed, redactor) {
             Ok(()) => self.batch("COMMIT"),
             Err(error) => {
-                self.batch("ROLLBACK")?;
+                // Many a failure rolls back by itself, and then there is nothing left to roll back. The first error is
+                // the one to tell.
+                let _rolled_back = self.batch("ROLLBACK");
                 Err(error)
             }
         }
@@ -243,4 +245,29 @@ fn failed(path: &Path, error: rusqlite::Error) -> Error {
         _ => Error::io("export", std::io::Error::other(error)),
     };
     error.with_path(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::MemoryStorage;
+    use crate::{AppendOptions, Draft};
+
+    #[test]
+    fn a_failure_that_rolled_back_by_itself_is_the_one_that_is_told() {
+        let store =
+            crate::StoreOptions::new().open_storage(std::sync::Arc::new(MemoryStorage::new())).unwrap();
+        let session = store.create_session(SessionHeader::new("s", 1)).unwrap();
+        session.append(&[Draft::new("todo/write", "{}")], AppendOptions::default()).unwrap().wait().unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let mut writer = SqliteWriter::create(&dir.path().join("out.db")).unwrap();
+        let trigger = "CREATE TEMP TRIGGER t BEFORE INSERT ON main.events BEGIN SELECT RAISE(ROLLBACK, 'the cause'); END";
+        writer.connection.execute_batch(trigger).unwrap();
+        let error = writer.session(&session, true, None).unwrap_err();
+        let source = std::error::Error::source(&error).map(ToString::to_string);
+        assert!(source.is_some_and(|source| source.contains("the cause")), "{error:?}");
+        writer.connection.execute_batch("DROP TRIGGER t").unwrap();
+        writer.session(&session, true, None).unwrap();
+        writer.finish().unwrap();
+    }
 }

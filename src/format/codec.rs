@@ -3,27 +3,32 @@
 //! Its standard layout, written down in section 11.3: integers of variable width, signed ones as zigzag, sequences and
 //! texts with their length before them, an option as 0 or 1 and the value, fields in order and without names.
 
+use std::fmt::Display;
+
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::limits::CHECKPOINT_BYTES_MAX;
+use crate::limits::CHECKPOINT_SECTION_BYTES_MAX;
 use crate::{Error, ErrorKind, Result};
 
 /// The bytes of `value`.
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Limit`] if the value cannot be written down.
+/// [`ErrorKind::Limit`] if the value cannot be written down, or could not be read again.
 // Format: section 11.3.
 pub(crate) fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>> {
-    bincode::serde::encode_to_vec(value, bincode::config::standard())
-        .map_err(|error| Error::new(ErrorKind::Limit, format!("encode checkpoint: {error}")))
+    let limit = |why: &dyn Display| Error::new(ErrorKind::Limit, format!("encode checkpoint: {why}"));
+    let bytes = bincode::serde::encode_to_vec(value, bincode::config::standard());
+    let bytes = bytes.map_err(|error| limit(&error))?;
+    if bytes.len() > CHECKPOINT_SECTION_BYTES_MAX { Err(limit(&"it is too large")) } else { Ok(bytes) }
 }
 
 /// The value that all of `bytes` stand for, if they do. Texts are checked against the bytes that are there before
-/// they are copied, and sequences grow as their members are met, so a wrong length allocates nothing.
+/// they are copied, and sequences grow as their members are met, so a wrong length allocates nothing; members count as wide as
+/// they are in memory, so many of one byte do not become more than the bound allows.
 pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Option<T> {
-    let config = bincode::config::standard().with_limit::<CHECKPOINT_BYTES_MAX>();
+    let config = bincode::config::standard().with_limit::<CHECKPOINT_SECTION_BYTES_MAX>();
     let decoded: Result<(T, usize), _> = bincode::serde::borrow_decode_from_slice(bytes, config);
     decoded.ok().filter(|(_, consumed)| *consumed == bytes.len()).map(|(value, _)| value)
 }
@@ -43,6 +48,20 @@ mod tests {
         expected.extend([0xff; 16]);
         assert_eq!(bytes, expected);
         assert_eq!(decode::<Value>(&bytes), Some(value));
+    }
+
+    #[test]
+    fn members_of_one_byte_are_counted_as_wide_as_they_become() {
+        let list = |members: usize| {
+            let mut bytes = [&[252][..], &u32::try_from(members).unwrap().to_le_bytes()].concat();
+            bytes.resize(bytes.len() + members, 0);
+            bytes
+        };
+        let wide_max = CHECKPOINT_SECTION_BYTES_MAX / 16;
+        assert_eq!(decode::<Vec<u128>>(&list(wide_max - 1)).map(|list| list.len()), Some(wide_max - 1));
+        assert_eq!(decode::<Vec<u128>>(&list(wide_max + 1)), None);
+        assert_eq!(decode::<Vec<String>>(&list(CHECKPOINT_SECTION_BYTES_MAX / 8 + 1)), None);
+        assert!(encode(&"x".repeat(CHECKPOINT_SECTION_BYTES_MAX)).is_err());
     }
 
     #[test]

@@ -143,20 +143,27 @@ pub fn encode_vocabulary<'n>(out: &mut Vec<u8>, names: impl IntoIterator<Item = 
     }
 }
 
-/// Reads the names of a `vocabulary` frame.
+/// Reads the names of a `vocabulary` frame, at most [`VOCABULARY_NAMES_MAX`](limits::VOCABULARY_NAMES_MAX).
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Corrupt`] if the payload is malformed.
+/// [`ErrorKind::Corrupt`] if the payload is malformed: no name is empty or longer than
+/// [`TYPE_NAME_BYTES_MAX`](limits::TYPE_NAME_BYTES_MAX).
 pub fn decode_vocabulary(mut payload: &[u8]) -> Result<Vec<&str>> {
     let mut names = Vec::new();
     while !payload.is_empty() {
-        let name = varint::take(&mut payload).and_then(|length| take_text(&mut payload, length));
+        let name = if names.len() < limits::VOCABULARY_NAMES_MAX { take_name(&mut payload) } else { None };
         names.push(
             name.ok_or_else(|| Error::new(ErrorKind::Corrupt, "read vocabulary frame: malformed payload"))?,
         );
     }
     Ok(names)
+}
+
+fn take_name<'a>(rest: &mut &'a [u8]) -> Option<&'a str> {
+    let length =
+        varint::take(rest).filter(|length| (1..=limits::TYPE_NAME_BYTES_MAX as u64).contains(length))?;
+    take_text(rest, length)
 }
 
 /// An id or a size: small enough to be added to.
@@ -256,5 +263,22 @@ mod tests {
         assert!(decode_vocabulary(&out[..3]).is_err());
         assert!(decode_vocabulary(&[200, 200]).is_err());
         assert!(decode_vocabulary(&[1, 0xff]).is_err());
+    }
+
+    #[test]
+    fn a_vocabulary_of_nothing_or_of_too_much_is_refused_before_it_is_gathered() {
+        assert!(decode_vocabulary(&[0; 1 << 20]).is_err(), "empty names");
+        let longest = "x".repeat(limits::TYPE_NAME_BYTES_MAX);
+        for (name, good) in [(longest.clone(), true), (longest + "x", false)] {
+            let mut out = Vec::new();
+            encode_vocabulary(&mut out, [&*name]);
+            assert_eq!(decode_vocabulary(&out).is_ok(), good);
+        }
+        for (names, good) in [(limits::VOCABULARY_NAMES_MAX, true), (limits::VOCABULARY_NAMES_MAX + 1, false)]
+        {
+            let mut out = Vec::new();
+            encode_vocabulary(&mut out, std::iter::repeat_n("x", names));
+            assert_eq!(decode_vocabulary(&out).is_ok(), good);
+        }
     }
 }

@@ -185,9 +185,11 @@ fn format_of_name(name: &OsStr) -> Option<SourceFormat> {
     }
 }
 
-/// Temporary files of the reference: `<log>.<12 hex digits>.tmp` (spec section 14.2).
+/// Temporary files of the reference, `<log>.<12 hex digits>.tmp` (spec section 14.2), and of our own exports, which end in
+/// `.sessionlog.tmp`.
 fn is_leftover(name: &OsStr) -> bool {
-    let parts = name.to_str().and_then(|n| n.strip_suffix(".tmp")).and_then(|n| n.rsplit_once('.'));
+    let stem = name.to_str().and_then(|name| name.strip_suffix(".tmp"));
+    let parts = stem.and_then(|stem| stem.strip_suffix(".sessionlog").unwrap_or(stem).rsplit_once('.'));
     parts.is_some_and(|(log, mark)| {
         mark.len() == 12
             && mark.bytes().all(|b| b.is_ascii_hexdigit())
@@ -278,11 +280,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         write(dir.path(), "p/s/session.jsonl.0123456789ab.tmp", b"{}");
         write(dir.path(), "p/s/session.jsonl.zstd.0123456789AB.tmp", b"");
+        write(dir.path(), "p/s/session.jsonl.0123456789ab.sessionlog.tmp", b"{}");
         write(dir.path(), "p/s/session.jsonl.0123456789a.tmp", b"{}");
         write(dir.path(), "p/s/session.jsonl", b"{}");
         let (seen, skipped) = walk(dir.path());
-        assert_eq!(seen.len(), 3);
-        assert_eq!(seen.iter().filter(|s| s.ends_with("ignored")).count(), 2);
+        assert_eq!(seen.len(), 4);
+        assert_eq!(seen.iter().filter(|s| s.ends_with("ignored")).count(), 3);
         assert_eq!(skipped, 1);
     }
 

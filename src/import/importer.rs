@@ -21,7 +21,6 @@ use crate::{Cancel, Result, Store};
 #[derive(Debug, Clone, Default)]
 pub struct Importer {
     options: JudgeOptions,
-    cancel: Cancel,
     format: Option<SourceFormat>,
     waiting: Waiting,
 }
@@ -37,6 +36,8 @@ pub struct Plan {
     pub ignored: Vec<(PathBuf, &'static str)>,
     /// Files passed over because neither name nor bytes are a log's.
     pub skipped: u64,
+    /// It ends where the importer was [cancelled](Importer::cancellable).
+    pub cancelled: bool,
 }
 
 /// One log of a [`Plan`].
@@ -71,12 +72,12 @@ impl Importer {
         Self { options, ..Self::default() }
     }
 
-    /// The same importer, ended by `cancel`: between two records of a log it then gives up with
-    /// [`ErrorKind::Cancelled`](crate::ErrorKind::Cancelled). A new session of which it had taken in a part does not appear; of
+    /// The same importer, ended by `cancel`: between two records of a log, and while it waits for a database, it then gives
+    /// up with [`ErrorKind::Cancelled`](crate::ErrorKind::Cancelled); a plan is left [incomplete](Plan::cancelled). A new session of which it had taken in a part does not appear; of
     /// a stored one, whole batches that extend it may stay.
     #[must_use]
     pub fn cancellable(self, cancel: &Cancel) -> Self {
-        Self { cancel: cancel.clone(), ..self }
+        Self { waiting: self.waiting.ended_by(cancel), ..self }
     }
 
     /// Reads every source as `format`, whatever it looks like. JSONL may still be in zstd frames, and nothing is still
@@ -87,10 +88,10 @@ impl Importer {
     }
 
     /// Has `tell` called, with the path and how long was waited so far, each time a database that somebody writes to is
-    /// about to be waited for. It is given up after five seconds.
+    /// about to be waited for. It is given up after five seconds, and waited for no more until it could be read again.
     #[must_use]
     pub fn on_wait(self, tell: impl Fn(&Path, std::time::Duration) + Send + Sync + 'static) -> Self {
-        Self { waiting: Waiting::telling(tell), ..self }
+        Self { waiting: self.waiting.telling(tell), ..self }
     }
 
     /// Finds the logs at or under `paths`, each once however often it is named, and notices session ids that lie in two
@@ -103,6 +104,9 @@ impl Importer {
         for path in paths {
             let mut walk = discover(path);
             for found in walk.by_ref() {
+                if self.waiting.cancel().is_thrown() {
+                    break;
+                }
                 match found {
                     Found::Source(source) => {
                         let real = fs::canonicalize(&source.path).unwrap_or_else(|_| source.path.clone());
@@ -116,7 +120,8 @@ impl Importer {
             }
             plan.skipped += walk.skipped();
         }
-        mark_ambiguous(&mut plan.sources);
+        mark_ambiguous(&mut plan.sources, self.waiting.cancel());
+        plan.cancelled = self.waiting.cancel().is_thrown();
         plan
     }
 
@@ -127,7 +132,12 @@ impl Importer {
             (Some(SourceFormat::Jsonl), SourceFormat::JsonlZstd) => SourceFormat::JsonlZstd,
             (Some(format), _) => format,
         };
-        match Part::all_of(&source, &self.waiting) {
+        let parts = Part::all_of(&source, &self.waiting);
+        // What was listed by then may be no more than that somebody was still waited for.
+        if self.waiting.cancel().is_thrown() {
+            return;
+        }
+        match parts {
             Ok(parts) if parts.is_empty() => plan.ignored.push((source.path, "a database without a session")),
             Ok(parts) => plan.sources.extend(parts.into_iter().map(|(part, bytes)| PlannedSource {
                 source: Source { bytes, ..source.clone() },
@@ -226,8 +236,12 @@ impl Importer {
     ) -> Result<Judgement> {
         let mut judge = Judge::new(options);
         while !judge.is_decided() {
-            self.cancel.check()?;
-            let Some(item) = records.next_item().map_err(|error| planned.unreadable(error))? else { break };
+            self.waiting.cancel().check()?;
+            let item = records.next_item().or_else(|error| {
+                self.waiting.cancel().check()?;
+                Err(planned.unreadable(error))
+            });
+            let Some(item) = item? else { break };
             target.next_item(&item);
             judge.take(item, &mut |admitted| target.push(admitted))?;
             if let Some(header) = judge.header() {
@@ -274,9 +288,9 @@ impl SourceReport {
 }
 
 /// Refuses the logs whose session id another log has too.
-fn mark_ambiguous(sources: &mut [PlannedSource]) {
+fn mark_ambiguous(sources: &mut [PlannedSource], cancel: &Cancel) {
     let mut by_id: HashMap<String, Vec<usize>> = HashMap::new();
-    for (index, planned) in sources.iter().enumerate() {
+    for (index, planned) in sources.iter().enumerate().take_while(|_| !cancel.is_thrown()) {
         if let Some(id) = header_id(planned) {
             by_id.entry(id).or_default().push(index);
         }

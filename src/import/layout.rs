@@ -5,12 +5,18 @@
 
 use std::fmt::Write as _;
 
+use siphasher::sip128::SipHasher13;
+
 use crate::event::json::JsonString;
 
 /// Directory of the sessions without a working directory.
 const NO_CWD: &str = "_no-cwd";
 /// Longest slug of a working directory, in units (all of them ASCII).
 const SLUG_UNITS_MAX: usize = 251;
+/// Longest name in a directory that common file systems take, in bytes.
+const NAME_BYTES_MAX: usize = 255;
+/// Length of what ends a shortened name: `~~` and a hash.
+const SHORTENED_END_BYTES: usize = 2 + 32;
 
 /// The directory name under the root for sessions of this working directory.
 #[must_use]
@@ -34,6 +40,10 @@ pub fn project_key(cwd: Option<&JsonString<'_>>) -> String {
 
 /// The directory name under the project for the session `id`; `None` for the empty id, which has none.
 /// Different ids have different names.
+///
+/// The reference's name of an id may be longer than the 255 bytes that a name can have; it has no place for such a session.
+/// Here its first 221 bytes stand for it, followed by `~~`, which no name of the reference has, and the 32 hex digits of the id's
+/// SipHash-1-3 of 128 bits.
 #[must_use]
 pub fn session_key(id: &str) -> Option<String> {
     match id {
@@ -43,6 +53,11 @@ pub fn session_key(id: &str) -> Option<String> {
         _ => {
             let mut key = String::with_capacity(id.len());
             id.encode_utf16().for_each(|unit| push_unit(&mut key, unit));
+            if key.len() > NAME_BYTES_MAX {
+                let hash = SipHasher13::new().hash(id.as_bytes()).as_u128();
+                key.truncate(NAME_BYTES_MAX - SHORTENED_END_BYTES);
+                key.push_str(&format!("~~{hash:032x}"));
+            }
             Some(key)
         }
     }
@@ -135,5 +150,24 @@ mod tests {
             assert_eq!(session_key(id).as_deref(), Some(key));
         }
         assert_eq!(session_key(""), None);
+    }
+
+    #[test]
+    fn long_ids_have_names_of_their_own_that_a_directory_takes() {
+        let dir = tempfile::tempdir().unwrap();
+        let last_whole = "a".repeat(255);
+        assert_eq!(session_key(&last_whole), Some(last_whole.clone()));
+        let mut names = std::collections::HashSet::new();
+        let longest = "\u{1F600}".repeat(256);
+        let ids = [last_whole.clone() + "a", last_whole.clone() + "b", longest, "/".repeat(52), last_whole];
+        for id in &ids {
+            let name = session_key(id).unwrap();
+            std::fs::create_dir(dir.path().join(&name)).unwrap();
+            assert!(name.len() <= 255 && names.insert(name));
+        }
+        let shortened = session_key(&ids[0]).unwrap();
+        assert_eq!(shortened, format!("{}~~e66be2728a4d11860f06123849717f17", "a".repeat(221)));
+        // Nor is the shortened name that of an id which spells it.
+        assert!(!names.contains(&session_key(&shortened).unwrap()));
     }
 }

@@ -19,7 +19,7 @@ use crate::event::Refusal;
 #[cfg(feature = "sqlite")]
 use crate::event::{Warning, WarningKind};
 use crate::projection::Warnings;
-use crate::{Error, Result};
+use crate::{Cancel, Error, Result};
 
 /// What of its file a source is.
 #[derive(Debug, Clone)]
@@ -33,9 +33,12 @@ pub(super) enum Part {
     Fault(Refusal),
 }
 
-/// Who is told of waiting, with the path and how long so far.
+/// Who is told of waiting, with the path and how long so far, and what ends it.
 #[derive(Clone, Default)]
-pub(super) struct Waiting(Option<Arc<Tell>>);
+pub(super) struct Waiting {
+    tell: Option<Arc<Tell>>,
+    cancel: Cancel,
+}
 
 type Tell = dyn Fn(&Path, Duration) + Send + Sync;
 
@@ -50,8 +53,7 @@ impl Part {
 
     #[cfg(feature = "sqlite")]
     fn all_of_database(source: &Source, waiting: &Waiting) -> io::Result<Vec<(Self, u64)>> {
-        let opened = Database::open(&source.path, &|waited| waiting.tell(&source.path, waited))?;
-        let (database, contents) = match opened {
+        let (database, contents) = match Database::open(&source.path, waiting)? {
             Ok(opened) => opened,
             Err(refusal) => return Ok(vec![(Self::Fault(refusal), source.bytes)]),
         };
@@ -87,8 +89,8 @@ impl Part {
     #[cfg_attr(not(feature = "sqlite"), expect(unused_variables, reason = "only databases have such places"))]
     pub(super) fn warn(&self, warnings: &mut Warnings) {
         #[cfg(feature = "sqlite")]
-        if let Self::Session(database, _) = self
-            && database.lacks_wal()
+        if let Self::Session(database, key) = self
+            && database.misses_wal(key)
         {
             let kind = WarningKind::WalWithoutWalFile;
             let message = "the database is written through a WAL and has none beside it: if it was copied without its \
@@ -99,6 +101,12 @@ impl Part {
 }
 
 impl PlannedSource {
+    /// The id of its session where the place alone tells it: in a database.
+    #[must_use]
+    pub fn id(&self) -> Option<String> {
+        self.part.id()
+    }
+
     /// Hands the records to `use_records`: again, from the start, as often as somebody wrote to a database meanwhile. The
     /// answer to the last time counts. `progress` is told the bytes read so far.
     ///
@@ -118,9 +126,8 @@ impl PlannedSource {
             Part::Fault(refusal) => use_records(&mut Refused::new(refusal.clone())),
             #[cfg(feature = "sqlite")]
             Part::Session(database, key) => {
-                let waiting = |waited| waiting.tell(&self.source.path, waited);
                 let progress = |rows: u64| progress(share(self.source.bytes, rows, key.weight()));
-                database.read(key, lossy_utf8, &waiting, &progress, use_records)
+                database.read(key, lossy_utf8, waiting, &progress, use_records)
             }
         }
     }
@@ -149,13 +156,24 @@ impl PlannedSource {
 }
 
 impl Waiting {
-    pub(super) fn telling(tell: impl Fn(&Path, Duration) + Send + Sync + 'static) -> Self {
-        Self(Some(Arc::new(tell)))
+    /// The same, told to `tell`.
+    pub(super) fn telling(self, tell: impl Fn(&Path, Duration) + Send + Sync + 'static) -> Self {
+        Self { tell: Some(Arc::new(tell)), ..self }
+    }
+
+    /// The same, ended by `cancel`.
+    pub(super) fn ended_by(self, cancel: &Cancel) -> Self {
+        Self { cancel: cancel.clone(), ..self }
+    }
+
+    /// What ends it.
+    pub(super) fn cancel(&self) -> &Cancel {
+        &self.cancel
     }
 
     #[cfg(feature = "sqlite")]
-    fn tell(&self, path: &Path, waited: Duration) {
-        if let Some(tell) = &self.0 {
+    pub(super) fn tell(&self, path: &Path, waited: Duration) {
+        if let Some(tell) = &self.tell {
             tell(path, waited);
         }
     }
@@ -163,7 +181,7 @@ impl Waiting {
 
 impl fmt::Debug for Waiting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.0.is_some() { "Waiting(told)" } else { "Waiting(silent)" })
+        f.write_str(if self.tell.is_some() { "Waiting(told)" } else { "Waiting(silent)" })
     }
 }
 

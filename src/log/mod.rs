@@ -14,6 +14,7 @@ mod group;
 mod metrics;
 mod patch;
 mod reader;
+mod reserve;
 mod scan;
 mod seal;
 mod sealed;
@@ -52,6 +53,7 @@ use crate::{Error, ErrorKind, Result, limits};
 use commit::Committer;
 use cursor::{Cursor, Walked, no_store, rewritten};
 use metrics::Counters;
+use reserve::Reserve;
 use segments::{Listing, Segments, temporary_name};
 use writer::{Writer, WriterParts};
 
@@ -91,6 +93,7 @@ pub struct Log {
     segments: Arc<Segments>,
     store_id: StoreId,
     epoch: WriterEpoch,
+    reserve: Reserve,
     background: Mutex<Option<JoinHandle<()>>>,
     /// Raw segments with damage, which stay as they are; held while sealing.
     unsealable: Mutex<BTreeSet<SegmentId>>,
@@ -120,6 +123,7 @@ impl Log {
             visitor.foreign_file(name);
         }
         remove_temporary(&segments, &listing)?;
+        let reserve = Reserve::new(Arc::clone(&segments), listing.has_reserve);
         let counters = Arc::new(Counters::default());
         let mut parts = WriterParts {
             segments: Arc::clone(&segments),
@@ -136,15 +140,17 @@ impl Log {
                 writer.begin_recovered(|_| Ok(()))?;
                 writer
             }
-            _ => recover(&mut parts, visitor)?,
+            _ => recover(&mut parts, &reserve, visitor)?,
         };
         remove_superseded(&segments, &listing)?;
+        reserve.renew();
         let committer = Arc::new(Committer::new(writer, counters, options.background));
         let log = Self {
             committer,
             segments,
             store_id: parts.store_id,
             epoch: parts.epoch,
+            reserve,
             background: Mutex::default(),
             unsealable: Mutex::default(),
             lock: Mutex::new(Some(lock)),
@@ -200,7 +206,15 @@ impl Log {
     /// [`Io`](ErrorKind::Io) if a sync failed; the log is then closed. Space that cannot be prepared is no
     /// error.
     pub fn maintain(&self) -> Result<()> {
-        self.committer.maintain(&|| ())
+        self.committer.maintain(&|| ())?;
+        self.reserve.renew();
+        Ok(())
+    }
+
+    /// Frees the space that is kept for work that frees more: to be called right before it. [`maintain`](Self::maintain),
+    /// [`close`](Self::close) and the next opening take it again, if there is room.
+    pub fn release_reserve(&self) {
+        self.reserve.release();
     }
 
     /// Commits what is queued, syncs, ends the segment, and gives the lock back. Everybody else's later
@@ -217,7 +231,11 @@ impl Log {
         }
         // Nobody seals any more once the lock is given back.
         let _sealing_is_over = self.unsealable.lock();
-        self.lock.lock().take();
+        let mut lock = self.lock.lock();
+        if lock.is_some() && result.is_ok() {
+            self.reserve.renew();
+        }
+        lock.take();
         result
     }
 
@@ -299,7 +317,7 @@ fn remove_superseded(segments: &Segments, listing: &Listing) -> Result<()> {
 
 /// Shows the visitor what is on disk, and brings the log into a state in which it can be continued.
 // Format: section 7, opening for writing.
-fn recover(parts: &mut WriterParts, visitor: &mut dyn Visitor) -> Result<Writer> {
+fn recover(parts: &mut WriterParts, reserve: &Reserve, visitor: &mut dyn Visitor) -> Result<Writer> {
     let mut cursor = Cursor::open(Arc::clone(&parts.segments), visitor)?;
     walk_to_newest(&mut cursor, &parts.segments, visitor)?;
     parts.store_id = cursor.store_id()?;
@@ -311,6 +329,8 @@ fn recover(parts: &mut WriterParts, visitor: &mut dyn Visitor) -> Result<Writer>
     parts.segments.set_end(end.segment, end.offset);
     let mut writer = Writer::new(parts.clone(), Some(end));
     if !survey.cleanly_ended {
+        // A full disk may be what ended the last writer.
+        reserve.release();
         writer.begin_recovered(|copier| cursor.copy(survey.synced, survey.valid_end, copier))?;
         // Its successor, just written, is shown as any other segment.
         walk_to_newest(&mut cursor, &parts.segments, visitor)?;

@@ -32,6 +32,8 @@ pub enum SealScope {
     Ended,
     /// All that was written until now, the active segment included, into one file.
     Everything,
+    /// A sealed file none of whose events are needed, by itself: what is left of it takes next to no space.
+    Unneeded,
 }
 
 /// Which of a session's events are still needed.
@@ -87,11 +89,16 @@ impl Log {
             return Err(Error::new(ErrorKind::Closed, "seal segments: the log was closed; reopen the store"));
         }
         let newest = match scope {
-            SealScope::Ended => self.committer.newest_segment(),
+            SealScope::Ended | SealScope::Unneeded => self.committer.newest_segment(),
             SealScope::Everything => self.committer.rotate()?,
         };
         loop {
-            let inputs = choose(&self.segments, scope, newest, &damaged);
+            let inputs = match scope {
+                SealScope::Unneeded => {
+                    unneeded(&self.segments, host)?.map(Input::Sealed).into_iter().collect()
+                }
+                _ => choose(&self.segments, scope, newest, &damaged),
+            };
             let Some(range) = range_of(&inputs) else { return Ok(None) };
             let contents = Contents::read(&self.segments, &inputs)?;
             if let Some(segment) = contents.damaged {
@@ -178,6 +185,23 @@ impl Input {
     }
 }
 
+/// A sealed file that has events, and none that is needed. One with a damaged row may have others.
+fn unneeded(segments: &Segments, host: &mut dyn SealHost) -> Result<Option<Arc<SealedFile>>> {
+    for file in segments.sealed_files() {
+        let mut needed = file.session_count() == 0;
+        for row in file.by_position()?.sessions() {
+            needed |= row.map_or(true, |row| host.keep(row.key) != Keep::Nothing);
+            if needed {
+                break;
+            }
+        }
+        if !needed {
+            return Ok(Some(file));
+        }
+    }
+    Ok(None)
+}
+
 /// The next consecutive files to seal.
 fn choose(
     segments: &Segments,
@@ -189,7 +213,9 @@ fn choose(
     let raw = raw.map(|(segment, end)| Input::Raw { segment, end });
     let mut all: Vec<Input> = match scope {
         SealScope::Ended => raw.collect(),
-        SealScope::Everything => raw.chain(segments.sealed_files().into_iter().map(Input::Sealed)).collect(),
+        SealScope::Everything | SealScope::Unneeded => {
+            raw.chain(segments.sealed_files().into_iter().map(Input::Sealed)).collect()
+        }
     };
     all.sort_by_key(Input::range);
     let mut chosen: Vec<Input> = Vec::new();

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use parking_lot::RwLock;
 
 use super::patch::FrameFile;
+use super::reserve::RESERVE_NAME;
 use super::scan::Scanner;
 use super::sealed::SealedFile;
 use crate::format::checkpoint::parse_checkpoint_name;
@@ -67,6 +68,8 @@ pub(super) struct Listing {
     /// Files that were never finished.
     pub(super) temporary: Vec<String>,
     pub(super) foreign: Vec<String>,
+    /// The space for work that frees space is there.
+    pub(super) has_reserve: bool,
 }
 
 /// Segments that only an unreadable sealed file has.
@@ -123,6 +126,8 @@ impl Segments {
             } else if let Some(sealed) = SealedName::parse(&name) {
                 let readable = !known.unreadable.contains(&sealed);
                 (if readable { &mut listing.sealed } else { &mut listing.unreadable }).push(sealed);
+            } else if name == RESERVE_NAME {
+                listing.has_reserve = true;
             } else if is_temporary(&name) {
                 listing.temporary.push(name);
             } else if name != "LOCK" && name != "LOCK.pid" && parse_checkpoint_name(&name).is_none() {

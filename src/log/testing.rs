@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use parking_lot::Mutex;
 
 use super::Durability::{Buffered, Synced};
+use super::reserve::RESERVE_NAME;
 use super::{Batch, Committed, Damage, Durability, FrameDraft, Log, LogOptions, LogReader, Visitor};
 use crate::format::{FrameHeader, FrameKind, segment_file_name};
 use crate::ids::{Position, SegmentId};
@@ -100,8 +101,9 @@ impl TestStorage {
         self.files.lock()[name].bytes.lock().clone()
     }
 
+    /// The files, but for the space that is kept beside them.
     pub(super) fn names(&self) -> Vec<String> {
-        self.files.lock().keys().cloned().collect()
+        self.files.lock().keys().filter(|name| *name != RESERVE_NAME).cloned().collect()
     }
 
     /// Lets the next listing show `name` if there is no such file, and leave it out if there is.
@@ -144,7 +146,7 @@ impl Changes {
 
 impl Storage for TestStorage {
     fn list(&self) -> io::Result<Vec<String>> {
-        let mut names = self.names();
+        let mut names = self.files.lock().keys().cloned().collect::<Vec<_>>();
         if let Some(stale) = self.stale.lock().pop() {
             match names.iter().position(|name| *name == stale) {
                 Some(at) => drop(names.remove(at)),

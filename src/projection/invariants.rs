@@ -18,7 +18,7 @@ pub struct Invariants {
     unanswered: BTreeMap<Vec<u8>, u64>,
     bracket: Option<Bracket>,
     /// Turn boundaries inside the open bracket: broken, unless the session was seeded with a compaction that never ends.
-    boundaries: Vec<Seq>,
+    boundaries: Vec<(Seq, &'static str)>,
 }
 
 /// An open compaction.
@@ -31,16 +31,20 @@ struct Bracket {
 }
 
 impl Invariants {
-    /// Takes in the next event and reports which invariants it breaks, or by now is seen to have broken.
+    /// Takes in the next event and reports which invariants it breaks, or by now is seen to have broken. What is reported
+    /// begins with the event's type.
     pub fn check(&mut self, event: &Event<'_>, report: &mut dyn FnMut(Seq, String)) {
         match &*event.type_name {
-            "turn/start" | "turn/end" if self.bracket.is_some() => self.boundaries.push(event.seq),
+            "turn/start" if self.bracket.is_some() => self.boundaries.push((event.seq, "turn/start")),
+            "turn/end" if self.bracket.is_some() => self.boundaries.push((event.seq, "turn/end")),
             "compaction/end" => self.report_boundaries(report),
             "session/end-seed" => self.boundaries.clear(),
             _ => {}
         }
         if let Some(broken) = self.take(event) {
-            report(event.seq, broken);
+            // Some of the sentences name it themselves.
+            let named = broken.starts_with(&*event.type_name);
+            report(event.seq, if named { broken } else { format!("{}: {broken}", event.type_name) });
         }
     }
 
@@ -50,8 +54,8 @@ impl Invariants {
     }
 
     fn report_boundaries(&mut self, report: &mut dyn FnMut(Seq, String)) {
-        for seq in self.boundaries.drain(..) {
-            report(seq, "a turn starts or ends inside an open compaction".to_owned());
+        for (seq, type_name) in self.boundaries.drain(..) {
+            report(seq, format!("{type_name} inside an open compaction"));
         }
     }
 
@@ -375,6 +379,8 @@ mod tests {
                 [seq],
                 "{events:?}: {broken:?}"
             );
+            let type_name = events[usize::try_from(seq).unwrap()].0;
+            assert!(broken[0].1.starts_with(type_name), "{broken:?}");
         }
     }
 

@@ -28,4 +28,9 @@ impl Cancel {
     pub(crate) fn check(&self) -> Result<()> {
         self.0.get().map_or(Ok(()), |reason| Err(Error::new(ErrorKind::Cancelled, reason.clone())))
     }
+
+    /// Whether the switch is thrown.
+    pub(crate) fn is_thrown(&self) -> bool {
+        self.0.get().is_some()
+    }
 }

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::by_id::ById;
+use super::lost_rows::{LostRow, LostRows, rows_of};
 use super::places::{Place, Run, Runs};
 use super::records::events_of;
 use super::seal::needed_by_forks;
@@ -45,11 +46,13 @@ pub(super) struct Row {
     /// How much of [`Catalog::nameless_damage`] lies before the session's beginning or some of its events, so that it cannot
     /// have taken its end.
     pub(super) damage_seen: u64,
+    /// The damaged row of a sealed file that may have told where more of its events are.
+    pub(super) lost: Option<Box<LostRow>>,
 }
 
 impl Row {
     /// Takes in that the events from `first` to before `end` cannot be read.
-    fn take_damage(&mut self, first: Seq, end: Seq) {
+    pub(super) fn take_damage(&mut self, first: Seq, end: Seq) {
         self.damaged.push((first, end));
         self.next_seq = self.next_seq.max(end.get());
     }
@@ -133,6 +136,8 @@ pub(super) struct Catalog {
     pub(super) frames: u64,
     /// The sealed files that count.
     pub(super) sealed: Vec<Arc<SealedFile>>,
+    /// Damaged directory rows of them that nobody was found for so far.
+    pub(super) lost_rows: Vec<LostRows>,
     /// Owners of shared events whose create frame was not met so far.
     unmet: Vec<Arc<Entry>>,
 }
@@ -207,6 +212,7 @@ impl Catalog {
     /// fork needs them or events of theirs are there. Else they were removed, and so were their forks: a compaction has left
     /// them out.
     pub(super) fn settle(&mut self) {
+        self.settle_lost_rows();
         let mut unmet = std::mem::take(&mut self.unmet);
         unmet.retain(|owner| !owner.is_named());
         if unmet.is_empty() {
@@ -427,17 +433,10 @@ impl Visitor for Catalog {
         let sessions = file.session_count().saturating_sub(self.by_key.len());
         self.by_id.reserve(sessions);
         let control_is_whole = self.take_sealed_control(file)?;
-        let mut rows = Vec::with_capacity(file.session_count());
-        let mut rows_are_whole = true;
-        for row in file.sessions() {
-            match row {
-                Ok(row) => rows.push(row),
-                Err(error) if error.kind() == ErrorKind::Corrupt => rows_are_whole = false,
-                Err(error) => return Err(error),
-            }
-        }
         // A damaged row costs a session its events in this file, and hides no other session.
-        self.nameless_damage += u64::from(!rows_are_whole);
+        let (rows, lost) = rows_of(file, self.nameless_damage + 1)?;
+        self.nameless_damage += u64::from(!lost.is_empty());
+        self.lost_rows.extend(lost);
         self.take_sealed_sessions(file, &rows);
         if !control_is_whole {
             rows.iter().for_each(|row| self.take_lost(row.key));

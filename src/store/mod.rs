@@ -13,6 +13,7 @@ mod headers;
 mod ingest;
 mod inner;
 mod lifecycle;
+mod lost_rows;
 mod options;
 mod outline;
 mod places;

@@ -35,6 +35,8 @@ impl Session {
                 self.check_cancelled()?;
                 if run.first > next {
                     visitor.unreadable(next..run.first, &self.missing(next));
+                    // Shown: not again, if this run has moved meanwhile.
+                    next = run.first;
                 }
                 let part = next.max(run.first)..run.end().min(end);
                 if part.start < part.end {

@@ -41,15 +41,18 @@ impl Store {
     }
 
     /// Rewrites everything that was written until now into one sealed file, without what removed sessions left behind. Others
-    /// go on reading and appending meanwhile.
+    /// go on reading and appending meanwhile. Files that hold nothing else are let go first, which needs no free space.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Io`], [`ErrorKind::Corrupt`] if something cannot be read; the store is as it was then. [`ErrorKind::Closed`].
+    /// [`ErrorKind::Io`], [`ErrorKind::Corrupt`] if something cannot be read; the store holds what it held then. [`ErrorKind::Closed`].
     pub fn compact(&self) -> Result<Compacted> {
         let bytes_before = self.inner.stored_bytes()?;
+        self.inner.writer()?.release_reserve();
         self.flush()?;
         if self.needs_compaction()? {
+            // First what frees space and takes none, for a disk that is full.
+            while self.seal(SealScope::Unneeded)?.is_some() {}
             self.seal(SealScope::Everything)?;
         }
         let sealed = self.inner.catalog.lock().sealed.clone();

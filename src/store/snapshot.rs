@@ -35,13 +35,14 @@ impl Store {
     /// that never do are linked where the file system can, and removing sessions or compacting on either side leaves the other as it
     /// is. The store id stays the same, so files of the two must never be mixed. The lock is not copied.
     ///
-    /// The copy grows under the name `{dir}.{12 hexadecimal digits}.tmp` and gets its own once it is whole, durable and checked; a
-    /// failure leaves nothing at `dir`.
+    /// The copy grows under the name `{dir}.{12 hexadecimal digits}.sessionlog.tmp` and gets its own once it is whole, durable and checked;
+    /// a failure leaves nothing at `dir`. What a killed process left under such a name goes with the next copy to `dir`.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::Conflict`] if something stands at `dir`; [`ErrorKind::Corrupt`] if a file of the store is missing;
-    /// [`ErrorKind::Closed`], [`ErrorKind::Io`], [`ErrorKind::Cancelled`]. Damage inside files is no error: it is a finding.
+    /// [`ErrorKind::Closed`] for a store open for writing after a write to it failed: reopen it first, since what its log holds is
+    /// not known. [`ErrorKind::Io`], [`ErrorKind::Cancelled`]. A store that was closed is copied as it is. Damage inside files is no error: it is a finding.
     pub fn snapshot_to(&self, dir: impl AsRef<Path>) -> Result<Snapshot> {
         let dir = dir.as_ref();
         let staged = StagedDirectory::create(dir).map_err(|source| staging_error(dir, source))?;

@@ -130,8 +130,15 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotFound`].
+    /// [`ErrorKind::NotFound`]; [`ErrorKind::Corrupt`], with file and offset, if damage took what tells where its events are.
     pub fn session(&self, id: &str) -> Result<Session> {
+        let session = self.find(id)?;
+        session.check_not_lost()?;
+        Ok(session)
+    }
+
+    /// A session, whatever is left of it.
+    pub(super) fn find(&self, id: &str) -> Result<Session> {
         self.check_cancelled()?;
         let entry = self.inner.catalog.lock().by_id.get(id).cloned();
         match entry.filter(|entry| entry.state.lock().created) {
@@ -193,14 +200,16 @@ impl Store {
     ///
     /// [`ErrorKind::NotFound`]; [`ErrorKind::Io`], [`ErrorKind::Closed`].
     pub fn remove(&self, id: &str) -> Result<()> {
-        let session = self.session(id)?;
+        let session = self.find(id)?;
         let mut state = session.lock()?;
         state.settle()?;
         let mut batch = Batch::new();
         let draft =
             FrameDraft { kind: FrameKind::REMOVE, subject: session.entry.key.get(), tag: 0, count: 0 };
         batch.push(draft, &[])?;
-        self.inner.writer()?.enqueue(batch, Durability::Synced).wait()?;
+        let log = self.inner.writer()?;
+        log.release_reserve();
+        log.enqueue(batch, Durability::Synced).wait()?;
         state.removed = true;
         state.live = None;
         drop(state);

@@ -93,7 +93,7 @@ impl Store {
             self.check_cancelled()?;
             report.sessions += 1;
             report.events += info.events;
-            let session = fresh.session(&info.header.id)?;
+            let session = fresh.find(&info.header.id)?;
             session.verify(options, checkpoints.of(session.entry.key), &mut report)?;
             if options.deep {
                 self.check_live(&session, &mut report.findings)?;
@@ -264,7 +264,7 @@ impl Session {
         checkpoints: SessionAudit,
         report: &mut VerifyReport,
     ) -> Result<()> {
-        match self.replay(options, checkpoints, report) {
+        match self.check_not_lost().and_then(|()| self.replay(options, checkpoints, report)) {
             Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported) => {
                 report.findings.push(self.finding(&error));
                 Ok(())

@@ -312,3 +312,22 @@ fn what_stands_at_the_target_stays() {
     assert_eq!(events, 24);
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 3, "nothing is left beside them");
 }
+
+#[test]
+fn a_closed_store_is_copied_and_a_failed_one_is_to_be_reopened() {
+    let storage = FaultStorage::new(1);
+    let store = options().open_storage(Arc::new(storage.clone())).unwrap();
+    fill(&create(&store, "a"), 1, 1);
+    let copy = || -> Arc<dyn Storage> { Arc::new(MemoryStorage::new()) };
+    store.clone().close().unwrap();
+    assert_eq!(store.snapshot_to_storage(&copy()).unwrap().events, 24);
+
+    let store = options().open_storage(Arc::new(storage.clone())).unwrap();
+    let session = store.session("a").unwrap();
+    let append = || session.append(&[Draft::new("todo/write", "1")], AppendOptions::default()).unwrap();
+    append().wait().unwrap();
+    let waiting = append();
+    storage.set_plan(FaultPlan::new().fail(storage.counters().operations, Fault::Io));
+    assert_eq!(waiting.wait().unwrap_err().kind(), ErrorKind::Io);
+    assert_eq!(store.snapshot_to_storage(&copy()).unwrap_err().kind(), ErrorKind::Closed);
+}

@@ -9,6 +9,7 @@ mod damage;
 mod doors;
 mod faults;
 mod format_pin;
+mod full_disk;
 mod history;
 mod layers;
 mod model;

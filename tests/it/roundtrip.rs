@@ -200,6 +200,7 @@ fn a_damaged_stored_session_refuses_its_log_alone() {
     import_all(&store, logs.path());
     store.close().unwrap();
     let segment = fs::read_dir(stored.path()).unwrap().map(|entry| entry.unwrap().path());
+    let segment = segment.filter(|path| path.extension().is_some_and(|end| end == "log"));
     let segment = segment.max_by_key(|path| fs::metadata(path).unwrap().len()).unwrap();
     let mut bytes = fs::read(&segment).unwrap();
     let first_event = bytes.windows(9).position(|window| window == b"xxxxxxxxx").unwrap();

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use sessionlog::storage::{Access, MemoryStorage, Storage};
-use sessionlog::{ErrorKind, Finding, Seq, Store, StoreOptions, VerifyOptions};
+use sessionlog::{ErrorKind, Finding, Seq, SessionCondition, Store, StoreOptions, VerifyOptions};
 
 use crate::sealing::{create, fill, small};
 
@@ -25,6 +25,109 @@ fn sealed() -> MemoryStorage {
 
 fn sealed_file(storage: &MemoryStorage) -> String {
     storage.list().unwrap().into_iter().find(|name| name.ends_with(".sealed")).unwrap()
+}
+
+/// The store with one bit of a file changed, and without checkpoints.
+fn damaged(image: &MemoryStorage, name: &str, at: usize) -> MemoryStorage {
+    let damaged = MemoryStorage::new();
+    for other in image.list().unwrap().iter().filter(|other| !other.ends_with(".state")) {
+        let source = image.open(other, Access::Read).unwrap();
+        let mut copy = vec![0; usize::try_from(source.len().unwrap()).unwrap()];
+        source.read_at(&mut copy, 0).unwrap();
+        if other == name {
+            copy[at] ^= 0x20;
+        }
+        damaged.create_new(other).unwrap().write_all_at(&copy, 0).unwrap();
+    }
+    damaged
+}
+
+/// Offset of the directories of a sealed file, and the rows of its sessions, units and pieces.
+fn directories(image: &MemoryStorage, name: &str) -> (usize, [usize; 3]) {
+    let file = image.open(name, Access::Read).unwrap();
+    let mut footer = [0; 20];
+    file.read_at(&mut footer, file.len().unwrap() - 64).unwrap();
+    let count = |at: usize| u32::from_le_bytes(footer[at..at + 4].try_into().unwrap()) as usize;
+    let offset = u64::from_le_bytes(footer[..8].try_into().unwrap());
+    (usize::try_from(offset).unwrap(), [8, 12, 16].map(count))
+}
+
+#[test]
+fn a_session_whose_row_is_damaged_does_not_pass_for_an_empty_one() {
+    let image = sealed();
+    let name = sealed_file(&image);
+    let reader =
+        |storage: MemoryStorage| StoreOptions::new().open_storage_read_only(Arc::new(storage)).unwrap();
+    let whole = events(&reader(image.clone()));
+    let (start, [sessions, ..]) = directories(&image, &name);
+    assert_eq!(sessions, 4);
+    for at in (start..start + 4 * 44).step_by(3) {
+        let lost = format!("session-{}", (at - start) / 44);
+        let storage = damaged(&image, &name, at);
+        let store = reader(storage.clone());
+        let listed = store.list().unwrap();
+        assert_eq!(listed.len(), 4, "byte {at}");
+        for info in listed {
+            let is_damaged = info.condition == SessionCondition::Damaged;
+            assert_eq!(is_damaged, info.header.id == lost, "byte {at}: {info:?}");
+        }
+        let error = store.session(&lost).unwrap_err();
+        let row = (at - start) / 44 * 44 + start;
+        assert_eq!((error.kind(), error.offset()), (ErrorKind::Corrupt, Some(row as u64)), "{error}");
+        assert!(error.path().is_some_and(|path| path.ends_with(&name)), "{error:?}");
+        assert_eq!(store.fork(&lost, None, "fork").unwrap_err().kind(), ErrorKind::Corrupt);
+        let report = store.verify(VerifyOptions::default(), &mut |_, _| ()).unwrap();
+        let named = |finding: &&Finding| {
+            finding.session.as_ref() == Some(&lost) && finding.offset == Some(row as u64)
+        };
+        assert_eq!(report.findings.iter().filter(named).count(), 1, "{:?}", report.findings);
+        let others: Vec<_> = whole.iter().filter(|((id, _), _)| *id != lost).cloned().collect();
+        let read = |store: &Store| {
+            let ids = others.iter().map(|((id, seq), _)| {
+                let event = store.session(id).unwrap().event(Seq::new(*seq)).unwrap();
+                let mut line = String::new();
+                event.write_json(&mut line);
+                ((id.clone(), *seq), Some(line))
+            });
+            ids.collect::<Vec<_>>()
+        };
+        assert_eq!(read(&store), others, "byte {at}");
+        if at % 44 == start % 44 {
+            let writer = small(&storage);
+            assert_eq!(
+                writer.compact().unwrap_err().kind(),
+                ErrorKind::Corrupt,
+                "what is lost stays to be mended"
+            );
+            assert!(storage.list().unwrap().contains(&name));
+            assert_eq!(read(&writer), others);
+            writer.remove(&lost).unwrap();
+        }
+    }
+}
+
+#[test]
+fn damaged_rows_of_units_and_pieces_cost_the_events_that_need_them() {
+    let image = sealed();
+    let name = sealed_file(&image);
+    let reader =
+        |storage: MemoryStorage| StoreOptions::new().open_storage_read_only(Arc::new(storage)).unwrap();
+    let whole = events(&reader(image.clone()));
+    let (start, [sessions, units, pieces]) = directories(&image, &name);
+    let start = start + sessions * 44;
+    let mut costly = 0;
+    for at in (start..start + units * 44 + pieces * 24).step_by(13) {
+        let store = reader(damaged(&image, &name, at));
+        let read = events(&store);
+        assert_eq!(read.len(), whole.len(), "byte {at}");
+        let wrong = read.iter().zip(&whole).find(|(read, whole)| read.1.is_some() && read.1 != whole.1);
+        assert!(wrong.is_none(), "byte {at}: {wrong:?}");
+        let lost = read.iter().filter(|(_, text)| text.is_none()).count();
+        let report = store.verify(VerifyOptions::default(), &mut |_, _| ()).unwrap();
+        assert!(!report.findings.is_empty(), "byte {at}: {lost} lost");
+        costly += usize::from(lost > 0);
+    }
+    assert!(costly > 10, "{costly}");
 }
 
 /// Each event by itself: its line, or `None` if it cannot be read.
@@ -65,19 +168,7 @@ fn a_damaged_place_costs_the_events_that_need_it_and_verify_names_them() {
     let (mut costly, mut spared) = (0, 0);
     // Behind the header, up to the directories, whose damage may cost more.
     for at in (4096..bytes.len() - 2048).step_by(61) {
-        let damaged = MemoryStorage::new();
-        for other in image.list().unwrap().iter().filter(|other| !other.ends_with(".state")) {
-            let source = image.open(other, Access::Read).unwrap();
-            let mut copy = vec![0; usize::try_from(source.len().unwrap()).unwrap()];
-            source.read_at(&mut copy, 0).unwrap();
-            if *other == name {
-                copy[at] ^= 0x20;
-            }
-            let target = damaged.create_new(other).unwrap();
-            target.write_all_at(&copy, 0).unwrap();
-        }
-        let store =
-            Store::clone(&sessionlog::StoreOptions::new().open_storage_read_only(Arc::new(damaged)).unwrap());
+        let store = reader(damaged(&image, &name, at));
         let read = events(&store);
         assert_eq!(read.len(), whole.len(), "every session and event is listed, byte {at}");
         let mut lost = BTreeSet::new();

@@ -7,6 +7,7 @@ use sessionlog::projection::Projection;
 use sessionlog::storage::MemoryStorage;
 use sessionlog::{
     AppendOptions, Cancel, Draft, Durability, ErrorKind, Seq, SessionCondition, Store, Submission,
+    VerifyOptions,
 };
 
 use crate::support::{lines, memory_store, open, options};
@@ -561,4 +562,30 @@ fn a_closed_store_is_read_and_not_written_to() {
         "no event that was refused"
     );
     assert_eq!(session.surface().unwrap(), [Seq::new(0)]);
+}
+
+/// As the README has it.
+#[test]
+fn the_first_example_runs_as_often_as_one_likes() {
+    let dir = tempfile::tempdir().unwrap();
+    for turn in 1..=3 {
+        let store = Store::open(dir.path().join("agent-sessions")).unwrap();
+        let session = match store.resume("session-1") {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                store.create_session(SessionHeader::new("session-1", 1_767_225_600_000)).unwrap()
+            }
+            resumed => resumed.unwrap(),
+        };
+        assert_eq!(session.next_seq().unwrap().get() / 3 + 1, turn);
+        let message = format!(
+            r#"{{"id":"m{turn}","role":"user","content":[{{"type":"text","text":"hello"}}],"source":{{"kind":"user"}}}}"#
+        );
+        let start = Draft::new("turn/start", format!(r#"{{"turn":{turn}}}"#));
+        let batch = [start, Draft::new("user/message", message.as_str()).on_surface()];
+        session.append(&batch, AppendOptions::default()).unwrap().wait().unwrap();
+        assert_eq!(session.request().unwrap().messages.last(), Some(&message));
+        let strict = VerifyOptions { strict: true, ..VerifyOptions::default() };
+        assert!(store.verify(strict, &mut |_, _| ()).unwrap().findings.is_empty());
+        store.close().unwrap();
+    }
 }

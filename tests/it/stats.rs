@@ -225,3 +225,31 @@ fn what_is_damaged_is_counted_and_the_rest_is_measured() {
         assert!(costly > 0, "sealed: {sealed}");
     }
 }
+
+#[test]
+fn a_gap_is_counted_once_though_what_follows_moves_meanwhile() {
+    let storage = MemoryStorage::new();
+    let store = small(&storage);
+    let session = create(&store, "s");
+    let append = |session: &Session| {
+        let draft = Draft::new("todo/write", format!("\"{}\"", "x".repeat(40_000)));
+        session.append(&[draft], AppendOptions::default()).unwrap().wait().unwrap();
+    };
+    // One event a segment, the first one sealed.
+    (0..2).for_each(|_| append(&session));
+    store.maintain().unwrap();
+    (0..4).for_each(|_| append(&session));
+    drop(session);
+    store.close().unwrap();
+    let file = storage.open("0000000000000002.log", Access::Write).unwrap();
+    file.write_all_at(b"damage", 20_000).unwrap();
+    let reader = options().open_storage_read_only(Arc::new(storage.clone())).unwrap();
+    let store = small(&storage);
+    store.maintain().unwrap();
+    let names = storage.list().unwrap();
+    assert!(
+        names.contains(&"0000000000000002.log".into()) && !names.contains(&"0000000000000003.log".into())
+    );
+    let stats = reader.stats().unwrap();
+    assert_eq!((stats.unreadable, stats.events), (1, 5), "{names:?}");
+}

@@ -70,7 +70,8 @@ impl Chunks {
     }
 
     pub(super) fn hold(&mut self, event: Event<'_>) -> Result<()> {
-        self.bytes += event.data.len() + EVENT_BYTES;
+        let sources_bytes = event.sources.as_deref().map_or(0, size_of_val::<[_]>);
+        self.bytes = self.bytes.saturating_add(event.data.len() + sources_bytes + EVENT_BYTES);
         if self.bytes > REDACTION_HELD_BYTES_MAX {
             let message = format!(
                 "redact: the streamed text of one step takes more than {REDACTION_HELD_BYTES_MAX} bytes to be searched as a whole"

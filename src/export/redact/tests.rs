@@ -180,6 +180,16 @@ fn a_step_beyond_all_bounds_is_an_error_and_no_leak() {
     );
 }
 
+#[test]
+fn sources_count_in_what_a_step_holds() {
+    let mut redactor = Redactor::new(&keys);
+    redactor.event(delta(0, 0, "KEY-"), &mut |_| panic!("nothing leaves")).unwrap();
+    let sources = vec![Seq::new(0); limits::REDACTION_HELD_BYTES_MAX / size_of::<Seq>()];
+    let bystander = Event { sources: Some(sources.into()), ..event(1, "todo/write", "1") };
+    let error = redactor.event(bystander, &mut |_| panic!("nothing leaves")).unwrap_err();
+    assert_eq!((error.kind(), error.seq()), (ErrorKind::Limit, Some(Seq::new(1))));
+}
+
 proptest! {
     /// However two streams are cut and mixed, each comes out as if it had been one text.
     #[test]

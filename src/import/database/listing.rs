@@ -12,6 +12,7 @@ use super::cells::value;
 use super::{Contents, SessionKey};
 use crate::event::{Refusal, RefusalKind};
 use crate::import::judgement::word;
+use crate::limits::{SESSION_ID_BYTES_MAX, SESSION_ROWS_TOLD_MAX};
 use crate::sqlite::{APPLICATION_ID, Schema, collapsed, is_uuid};
 
 /// Objects of a foreign schema that are looked at.
@@ -81,8 +82,10 @@ struct Found {
     /// How many events there are of each session, by the key that they name it with.
     rows_by_id: HashMap<Vec<u8>, u64>,
     rows_by_number: HashMap<i64, u64>,
-    /// Events that name no session.
+    /// Events that name no session, or one by a text that no id is as long as.
     rows_of_nobody: u64,
+    /// Rows of sessions without a usable id. Of these the first few have a fault each.
+    rows_refused: HashSet<i64>,
     faults: Vec<Refusal>,
 }
 
@@ -97,6 +100,7 @@ impl Found {
         // What one of the two has lost, the other may still have.
         let by_table = self.list(connection, schema, "NOT INDEXED");
         let by_index = self.list(connection, schema, "INDEXED BY sqlite_autoindex_sessions_1");
+        self.tell_of_further_rows();
         by_table.and(by_index).map_err(|error| ("the list of sessions, some of which may be lost", error))?;
         self.count(connection).map_err(|error| ("table events", error))?;
         self.faults.extend(self.orphans(schema));
@@ -112,20 +116,28 @@ impl Found {
         while let Some(row) = rows.next()? {
             let rowid = row.get(0)?;
             match row.get_ref(1)? {
-                ValueRef::Text(id) if !id.is_empty() => {
+                ValueRef::Text(id) if (1..=SESSION_ID_BYTES_MAX).contains(&id.len()) => {
                     self.ids.entry(id.to_vec()).or_insert(rowid);
                 }
-                other => {
-                    let kind = other.data_type();
-                    let message = format!("{id} in table sessions is no text with a session's id ({kind})");
-                    let fault = value(message).at_row(rowid);
-                    if !self.faults.contains(&fault) {
-                        self.faults.push(fault);
-                    }
-                }
+                other => self.refuse_row(rowid, || unusable_id(id, other)),
             }
         }
         Ok(())
+    }
+
+    /// Adds the fault of a row of `sessions`, if it is new and among the first few.
+    fn refuse_row(&mut self, rowid: i64, fault: impl FnOnce() -> Refusal) {
+        if self.rows_refused.insert(rowid) && self.rows_refused.len() <= SESSION_ROWS_TOLD_MAX {
+            self.faults.push(fault().at_row(rowid));
+        }
+    }
+
+    /// Has the last fault of a row count those that have none of their own.
+    fn tell_of_further_rows(&mut self) {
+        let further = self.rows_refused.len().saturating_sub(SESSION_ROWS_TOLD_MAX);
+        if let Some(last) = self.faults.last_mut().filter(|_| further > 0) {
+            last.message += &format!("; so it is with {further} more rows");
+        }
     }
 
     /// Counts the events by the table alone: what its index says is compared with that.
@@ -134,7 +146,7 @@ impl Found {
         let mut rows = statement.query([])?;
         while let Some(row) = rows.next()? {
             match row.get_ref(0)? {
-                ValueRef::Text(id) => match self.rows_by_id.get_mut(id) {
+                ValueRef::Text(id) if id.len() <= SESSION_ID_BYTES_MAX => match self.rows_by_id.get_mut(id) {
                     Some(rows) => *rows += 1,
                     None => drop(self.rows_by_id.insert(id.to_vec(), 1)),
                 },
@@ -171,6 +183,23 @@ impl Found {
         let names = names.join(", ");
         let message = format!("events of {orphans} sessions have no row in table sessions: {names}{more}");
         Some(Refusal::new(RefusalKind::OrphanEvents, "sessions-row", message))
+    }
+}
+
+/// The refusal of a row of `sessions` for what it has as an id.
+fn unusable_id(column: &str, cell: ValueRef<'_>) -> Refusal {
+    match cell {
+        ValueRef::Text(id) if id.len() > SESSION_ID_BYTES_MAX => {
+            let message = format!(
+                "{column} in table sessions has {} bytes; a session's id has at most {SESSION_ID_BYTES_MAX}",
+                id.len()
+            );
+            Refusal::new(RefusalKind::Limit, "session-id-bytes", message)
+        }
+        other => {
+            let kind = other.data_type();
+            value(format!("{column} in table sessions is no text with a session's id ({kind})"))
+        }
     }
 }
 

@@ -9,9 +9,10 @@ mod listing;
 mod rows;
 mod source;
 
+use std::ffi::c_int;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Duration;
 
@@ -21,12 +22,15 @@ use rusqlite::{Connection, ErrorCode, OptionalExtension};
 
 use self::rows::{RowOptions, SessionRows};
 use self::source::{OpenFault, Point};
-use super::part::Refused;
+use super::part::{Refused, Waiting};
 use super::{Item, RecordSource};
-use crate::Result;
 use crate::error::Error;
 use crate::event::{Refusal, RefusalKind, SessionHeader};
 use crate::sqlite::Schema;
+use crate::{Cancel, Result};
+
+/// Steps of SQLite's machine between two looks at whether the work was cancelled.
+const STEPS_PER_LOOK: c_int = 1 << 14;
 
 /// A database, from which sessions are read one by one, from any thread.
 #[derive(Debug)]
@@ -35,6 +39,10 @@ pub(super) struct Database {
     opened: Mutex<Opened>,
     /// What its sessions were listed from.
     listed: Arc<Point>,
+    /// One for all sessions. Who waits holds it.
+    patience: Mutex<Patience>,
+    /// The session whose reader tells what is to be told once of the database: the first that was read.
+    spokesman: OnceLock<Vec<u8>>,
 }
 
 /// What a database holds.
@@ -82,16 +90,15 @@ impl Database {
     ///
     /// # Errors
     ///
-    /// What the operating system reports, and, inside, why nothing of it can be read.
-    pub(super) fn open(
-        path: &Path,
-        waiting: &dyn Fn(Duration),
-    ) -> io::Result<Result<(Arc<Self>, Contents), Refusal>> {
+    /// What the operating system reports; any error once the wait was cancelled; and, inside, why nothing of it can be read.
+    pub(super) fn open(path: &Path, waiting: &Waiting) -> io::Result<Result<(Arc<Self>, Contents), Refusal>> {
+        let cancel = waiting.cancel();
         let mut patience = Patience::default();
         loop {
-            let opened = Opened::of(path).and_then(|mut opened| {
-                let connection = opened.connection(path)?;
+            let opened = Opened::of(path, cancel).and_then(|mut opened| {
+                let connection = opened.connection(path, cancel)?;
                 let contents = listing::contents(&connection, opened.schema, opened.point.bytes_missing());
+                cancel.check().map_err(|error| OpenFault::Io(io::Error::other(error)))?;
                 let steady = opened.point.holds(path);
                 opened.idle.push(connection);
                 if steady { Ok((opened, contents)) } else { Err(OpenFault::Busy.into()) }
@@ -99,10 +106,16 @@ impl Database {
             match opened {
                 Ok((opened, contents)) => {
                     let listed = opened.point.clone();
-                    let database = Self { path: path.to_owned(), opened: Mutex::new(opened), listed };
+                    let database = Self {
+                        path: path.to_owned(),
+                        opened: Mutex::new(opened),
+                        listed,
+                        patience: Mutex::default(),
+                        spokesman: OnceLock::new(),
+                    };
                     return Ok(Ok((Arc::new(database), contents)));
                 }
-                Err(OpenRefusal::Fault(OpenFault::Busy)) if patience.wait(waiting) => {}
+                Err(OpenRefusal::Fault(OpenFault::Busy)) if patience.wait(path, waiting) => {}
                 Err(why) => return why.told().map(Err),
             }
         }
@@ -113,24 +126,30 @@ impl Database {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Io`](crate::ErrorKind::Io) if it cannot be read; what `use_records` answers.
+    /// [`ErrorKind::Io`](crate::ErrorKind::Io) if it cannot be read; [`ErrorKind::Cancelled`](crate::ErrorKind::Cancelled);
+    /// what `use_records` answers.
     pub(super) fn read<T>(
         &self,
         key: &SessionKey,
         lossy_utf8: bool,
-        waiting: &dyn Fn(Duration),
+        waiting: &Waiting,
         progress: &dyn Fn(u64),
         mut use_records: impl FnMut(&mut dyn RecordSource) -> Result<T>,
     ) -> Result<T> {
-        let mut patience = Patience::default();
+        self.spokesman.get_or_init(|| key.id.clone());
         loop {
-            match self.connect() {
+            let connected = self.connect(waiting.cancel());
+            waiting.cancel().check()?;
+            match connected {
                 Ok(connected) => {
                     let as_listed = Arc::ptr_eq(&connected.point, &self.listed);
                     let rows = (as_listed && key.counted).then_some(key.rows);
                     let options = RowOptions { lossy_utf8, rows, cut_short: connected.point.is_cut_short() };
-                    let read = self.read_rows(&connected, key, options, progress, &mut use_records)?;
+                    let read = self.read_rows(&connected, key, options, progress, &mut use_records);
+                    waiting.cancel().check()?;
+                    let read = read?;
                     if self.is_steady(connected) {
+                        *self.patience.lock() = Patience::default();
                         return Ok(read);
                     }
                 }
@@ -140,24 +159,26 @@ impl Database {
                     return use_records(&mut Refused::new(refusal));
                 }
             }
-            if !patience.wait(waiting) {
+            if !self.patience.lock().wait(&self.path, waiting) {
+                waiting.cancel().check()?;
                 return use_records(&mut Refused::new(busy()));
             }
         }
     }
 
-    /// Whether the database is of WAL mode and its WAL is not there.
-    pub(super) fn lacks_wal(&self) -> bool {
-        matches!(&*self.opened.lock().point, Point::AtRest(stamp) if stamp.lacks_wal())
+    /// Whether the database is of WAL mode and its WAL is not there, and the reader of this session is to tell it.
+    pub(super) fn misses_wal(&self, key: &SessionKey) -> bool {
+        let tells = self.spokesman.get() == Some(&key.id);
+        tells && matches!(&*self.opened.lock().point, Point::AtRest(stamp) if stamp.lacks_wal())
     }
 
     /// A connection to the database as it is now.
-    fn connect(&self) -> Result<Connected, OpenRefusal> {
+    fn connect(&self, cancel: &Cancel) -> Result<Connected, OpenRefusal> {
         let mut opened = self.opened.lock();
         if !opened.point.holds(&self.path) {
-            *opened = Opened::of(&self.path)?;
+            *opened = Opened::of(&self.path, cancel)?;
         }
-        let connection = opened.connection(&self.path)?;
+        let connection = opened.connection(&self.path, cancel)?;
         Ok(Connected { point: opened.point.clone(), schema: opened.schema, connection })
     }
 
@@ -220,14 +241,14 @@ impl Patience {
     const FIRST: Duration = Duration::from_millis(10);
     const STEP_MAX: Duration = Duration::from_millis(250);
 
-    /// Waits a little longer than the last time; `false`, at once, when it has waited long enough.
+    /// Waits a little longer than the last time; `false`, at once, when it has waited long enough or is to wait no more.
     #[expect(clippy::disallowed_methods, reason = "nobody is told when another process lets go of a file")]
-    pub(super) fn wait(&mut self, waiting: &dyn Fn(Duration)) -> bool {
-        if self.waited >= Self::LONGEST {
+    fn wait(&mut self, path: &Path, waiting: &Waiting) -> bool {
+        if self.waited >= Self::LONGEST || waiting.cancel().is_thrown() {
             return false;
         }
         self.next = (self.next * 2).clamp(Self::FIRST, Self::STEP_MAX);
-        waiting(self.waited);
+        waiting.tell(path, self.waited);
         thread::sleep(self.next);
         self.waited += self.next;
         true
@@ -235,8 +256,8 @@ impl Patience {
 }
 
 impl Opened {
-    fn of(path: &Path) -> Result<Self, OpenRefusal> {
-        let point = Arc::new(Point::of(path)?);
+    fn of(path: &Path, cancel: &Cancel) -> Result<Self, OpenRefusal> {
+        let point = Arc::new(Point::of(path, cancel)?);
         let connection = point.connect(path)?;
         let checked = listing::schema(&connection);
         let schema = match checked {
@@ -246,11 +267,16 @@ impl Opened {
         Ok(Self { point, schema, idle: vec![connection] })
     }
 
-    fn connection(&mut self, path: &Path) -> Result<Connection, OpenRefusal> {
-        match self.idle.pop() {
-            Some(connection) => Ok(connection),
-            None => Ok(self.point.connect(path)?),
-        }
+    /// A connection whose statements end, interrupted, once `cancel` is thrown.
+    fn connection(&mut self, path: &Path, cancel: &Cancel) -> Result<Connection, OpenRefusal> {
+        let mut connection = match self.idle.pop() {
+            Some(connection) => connection,
+            None => self.point.connect(path)?,
+        };
+        let cancel = cancel.clone();
+        let told = connection.progress_handler(STEPS_PER_LOOK, Some(move || cancel.is_thrown()));
+        told.map_err(OpenFault::from)?;
+        Ok(connection)
     }
 }
 
@@ -359,6 +385,10 @@ fn fault(error: rusqlite::Error, attempted: &str, cut_short: bool) -> io::Result
         Some(ErrorCode::SystemIoFailure | ErrorCode::CannotOpen | ErrorCode::PermissionDenied) => {
             return Err(io::Error::other(error));
         }
+        // Whoever has the switch that was thrown looks at it before this.
+        Some(ErrorCode::OperationInterrupted) => {
+            return Err(io::Error::new(io::ErrorKind::Interrupted, error));
+        }
         Some(ErrorCode::OutOfMemory) => return Err(io::Error::new(io::ErrorKind::OutOfMemory, error)),
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => return Ok(busy()),
         Some(ErrorCode::NotADatabase) => RefusalKind::NotSqlite,
@@ -374,5 +404,25 @@ fn sqlite_fault(error: rusqlite::Error, attempted: &str, cut_short: bool) -> Ope
         Ok(refusal) if refusal.kind == RefusalKind::Busy => OpenFault::Busy.into(),
         Ok(refusal) => refusal.into(),
         Err(error) => OpenFault::Io(error).into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_statement_ends_when_its_work_is_cancelled() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s.db");
+        crate::export::SqliteWriter::create(&path).unwrap().finish().unwrap();
+        let cancel = Cancel::new();
+        let Ok(mut opened) = Opened::of(&path, &cancel) else { panic!("it does not open") };
+        let Ok(connection) = opened.connection(&path, &cancel) else { panic!("no connection") };
+        let endless =
+            "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n";
+        cancel.cancel("enough");
+        let error = connection.query_row(endless, [], |row| row.get::<_, i64>(0)).unwrap_err();
+        assert_eq!(fault(error, "count", false).unwrap_err().kind(), io::ErrorKind::Interrupted);
     }
 }

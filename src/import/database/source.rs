@@ -23,6 +23,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use rusqlite::limits::Limit;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
+use crate::Cancel;
 use crate::limits::RECORD_BYTES_MAX;
 
 /// Length of the header of a database, in bytes.
@@ -33,6 +34,8 @@ const WAL_HEADER_BYTES: usize = 32;
 const JOURNAL_MAGIC: [u8; 8] = [0xD9, 0xD5, 0x05, 0xF9, 0x20, 0xA1, 0x63, 0xD7];
 /// The first bytes of every database.
 const MAGIC: &[u8; 16] = b"SQLite format 3\0";
+/// Bytes that are copied between two looks at whether the work was cancelled.
+const COPIED_BYTES_PER_LOOK: u64 = 16 << 20;
 /// Private directories whose names are tried before giving up.
 const NAMES_TRIED_MAX: u32 = 1 << 10;
 
@@ -128,10 +131,10 @@ impl Stamp {
 
 impl Point {
     /// Chooses how the database at `path` is read.
-    pub(super) fn of(path: &Path) -> Result<Self, OpenFault> {
+    pub(super) fn of(path: &Path, cancel: &Cancel) -> Result<Self, OpenFault> {
         let stamp = Stamp::of(path)?;
         if !stamp.is_at_rest() {
-            return PrivateCopy::of(path, &stamp).map(Self::Copy);
+            return PrivateCopy::of(path, &stamp, cancel).map(Self::Copy);
         }
         // To look for a lock where there is a WAL would make sidecar files, and there no lock keeps readers out.
         if !stamp.is_wal_mode() && stamp.wal.is_none() {
@@ -196,8 +199,8 @@ pub(super) struct PrivateCopy {
 }
 
 impl PrivateCopy {
-    fn of(path: &Path, before: &Stamp) -> Result<Self, OpenFault> {
-        let copy = copied(path).map_err(|error| {
+    fn of(path: &Path, before: &Stamp, cancel: &Cancel) -> Result<Self, OpenFault> {
+        let copy = copied(path, cancel).map_err(|error| {
             let message = format!("copy it to {}: {error}", std::env::temp_dir().display());
             io::Error::new(error.kind(), message)
         })?;
@@ -291,19 +294,23 @@ fn beside(path: &Path, end: &str) -> io::Result<Option<(File, fs::Metadata)>> {
 }
 
 /// A copy of a database and of what belongs to it. The order matters: see the head of this file.
-fn copied(path: &Path) -> io::Result<PrivateCopy> {
+fn copied(path: &Path, cancel: &Cancel) -> io::Result<PrivateCopy> {
     let copy = PrivateCopy { directory: private_directory()? };
-    copy_file(File::open(path)?, &copy.database())?;
+    copy_file(File::open(path)?, &copy.database(), cancel)?;
     for end in ["-wal", "-journal"] {
         if let Some((file, _)) = beside(path, end)? {
-            copy_file(file, &with_end(&copy.database(), end))?;
+            copy_file(file, &with_end(&copy.database(), end), cancel)?;
         }
     }
     Ok(copy)
 }
 
-fn copy_file(mut from: File, to: &Path) -> io::Result<()> {
-    io::copy(&mut from, &mut File::create_new(to)?).map(drop)
+fn copy_file(from: File, to: &Path, cancel: &Cancel) -> io::Result<()> {
+    let mut to = File::create_new(to)?;
+    while io::copy(&mut (&from).take(COPIED_BYTES_PER_LOOK), &mut to)? > 0 {
+        cancel.check().map_err(io::Error::other)?;
+    }
+    Ok(())
 }
 
 /// When a file was last written to.

@@ -57,6 +57,7 @@ impl FaultStorage {
             model,
             random: Random::new(seed),
             plan: FaultPlan::default(),
+            capacity: None,
             counters: Counters::default(),
             hook: None,
             locked: false,
@@ -68,6 +69,18 @@ impl FaultStorage {
     /// Replaces the plan for the operations to come.
     pub fn set_plan(&self, plan: FaultPlan) {
         self.state.lock().plan = plan;
+    }
+
+    /// From now on a write that makes a file longer fails with `StorageFull`, and has no effect, if the files that have names would
+    /// take more than so many bytes; `None`: there is room for all.
+    pub fn set_capacity(&self, bytes: Option<u64>) {
+        self.state.lock().capacity = bytes;
+    }
+
+    /// Bytes of the files that have names.
+    #[must_use]
+    pub fn used_bytes(&self) -> u64 {
+        self.state.lock().model.used_bytes()
     }
 
     /// What was done so far.
@@ -308,6 +321,7 @@ struct State {
     model: Model,
     random: Random,
     plan: FaultPlan,
+    capacity: Option<u64>,
     counters: Counters,
     hook: Option<Hook>,
     locked: bool,
@@ -333,6 +347,10 @@ impl State {
     }
 
     fn write(&mut self, id: FileId, buf: &[u8], offset: u64) -> io::Result<()> {
+        let growth = (offset + buf.len() as u64).saturating_sub(self.model.file(id).len());
+        if growth > 0 && self.capacity.is_some_and(|capacity| self.model.used_bytes() + growth > capacity) {
+            return Err(Fault::Full.error());
+        }
         self.model.write(id, buf, offset)?;
         self.counters.bytes_written += buf.len() as u64;
         Ok(())

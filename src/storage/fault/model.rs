@@ -31,6 +31,10 @@ impl Model {
         self.directory.get(name).copied()
     }
 
+    pub(super) fn used_bytes(&self) -> u64 {
+        self.directory.iter().map(|(_, id)| self.files[*id].cached.len()).sum()
+    }
+
     /// A file as readers see it.
     pub(super) fn file(&self, id: FileId) -> &Contents {
         &self.files[id].cached

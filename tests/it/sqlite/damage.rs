@@ -201,6 +201,56 @@ fn orphans_and_an_empty_database_are_told() {
 }
 
 #[test]
+fn ids_that_are_too_long_are_told_in_few_faults_and_hide_no_session() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("s.db");
+    let database = database(&path);
+    let longest = "y".repeat(1024);
+    add_session(&database, &longest);
+    add_turn(&database, &longest, 0);
+    for number in 0..40 {
+        let id = format!("{number:02}{}", "x".repeat(1023));
+        add_session(&database, &id);
+        add_turn(&database, &id, 0);
+    }
+    let reports = inspect_all(&path);
+    let told: Vec<_> = reports.iter().map(|report| word(&report.judgement)).collect();
+    assert_eq!(told[..16], ["refuse limit"; 16]);
+    assert_eq!(told[16..], ["refuse orphan-events", "accept 2"]);
+    let message = |index: usize| &reports[index].judgement.refusal.as_ref().unwrap().message;
+    assert!(message(15).contains("24 more rows") && !message(14).contains("more rows"), "{}", message(15));
+    assert!(message(16).contains("nobody"), "{}", message(16));
+}
+
+#[test]
+fn a_million_rows_without_an_id_are_counted_in_the_last_of_few_faults() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("s.db");
+    let database = database(&path);
+    add_session(&database, "s");
+    add_turn(&database, "s", 0);
+    drop(database);
+    let strict = |from: &str, to: &str| {
+        let change =
+            format!("UPDATE sqlite_schema SET sql = replace(sql, '{from}', '{to}') WHERE name = 'sessions'");
+        let database = Connection::open(&path).unwrap();
+        database.execute_batch(&format!("PRAGMA writable_schema = ON; {change}")).unwrap();
+    };
+    // No table that is STRICT takes NULL for an id.
+    strict(") STRICT", ") ");
+    let rows = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000000) \
+                INSERT INTO sessions SELECT NULL, 0, 5, NULL, NULL, NULL, NULL, 0, NULL, 'x', 1 FROM n";
+    Connection::open(&path).unwrap().execute_batch(rows).unwrap();
+    strict(") ", ") STRICT");
+    let reports = inspect_all(&path);
+    let told: Vec<_> = reports.iter().map(|report| word(&report.judgement)).collect();
+    assert_eq!(told[..16], ["refuse value"; 16]);
+    assert_eq!(told[16..], ["accept 2"]);
+    let last = &reports[15].judgement.refusal.as_ref().unwrap().message;
+    assert!(last.contains("999984 more rows"), "{last}");
+}
+
+#[test]
 fn cases_70_to_76_have_their_verdicts() {
     let cases: [(&str, &str, &[&str]); 9] = [
         ("70-sqlite-good.py", "sessions.db", &["accept 8", "accept 8", "accept 8"]),

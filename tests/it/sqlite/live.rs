@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use rusqlite::Connection;
+use sessionlog::{Cancel, ErrorKind};
 
 use super::{add_event, add_session, add_turn, database, import_all, importer, listing, only, word, words};
 use crate::support::{lines, memory_store};
@@ -59,6 +60,22 @@ fn a_wal_that_was_left_behind_is_missed_by_a_warning() {
     assert_eq!(word(&judgement), "accept 2");
     assert_eq!(judgement.warnings.listed()[0].kind.as_str(), "wal-without-wal-file");
     assert!(only(&path).warnings.listed().is_empty());
+
+    // It is one database: told once, and however often the session that tells it is read.
+    let more = Connection::open(&copy).unwrap();
+    more.execute_batch("PRAGMA journal_mode = DELETE").unwrap();
+    for id in ["t", "u"] {
+        add_session(&more, id);
+        add_turn(&more, id, 0);
+    }
+    more.execute_batch("PRAGMA journal_mode = WAL").unwrap();
+    drop(more);
+    fs::remove_file(dir.path().join("copy.db-wal")).ok();
+    let plan = importer().plan(std::slice::from_ref(&copy));
+    for source in [0, 1, 2, 0, 1] {
+        let report = importer().inspect(&plan.sources[source], &|_| ()).unwrap();
+        assert_eq!(report.judgement.warnings.listed().len(), usize::from(source == 0));
+    }
 }
 
 #[test]
@@ -110,6 +127,64 @@ fn a_locked_database_is_waited_for_and_then_called_busy() {
     let before = listing(dir.path());
     assert_eq!(words(&path), ["refuse busy"], "never an empty result");
     assert!(before == listing(dir.path()));
+}
+
+#[test]
+fn one_patience_serves_all_sessions_of_a_database() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("s.db");
+    let writer = database(&path);
+    for id in ["a", "b", "c", "d"] {
+        add_session(&writer, id);
+        add_turn(&writer, id, 0);
+    }
+    let waits = Arc::new(Mutex::new(Vec::new()));
+    let told = waits.clone();
+    let importer = importer().on_wait(move |_, waited| told.lock().unwrap().push(waited));
+    let plan = importer.plan(std::slice::from_ref(&path));
+    // Written to since it was listed, and now locked.
+    add_turn(&writer, "a", 2);
+    let holder = locked(&path);
+    let judged = || -> Vec<_> {
+        plan.sources
+            .iter()
+            .map(|source| word(&importer.inspect(source, &|_| ()).unwrap().judgement))
+            .collect()
+    };
+    assert_eq!(judged(), ["refuse busy"; 4]);
+    let first_waits = waits.lock().unwrap().iter().filter(|waited| waited.is_zero()).count();
+    assert_eq!(first_waits, 1, "{:?}", waits.lock().unwrap());
+    drop(holder);
+    assert_eq!(judged(), ["accept 4", "accept 2", "accept 2", "accept 2"]);
+}
+
+#[test]
+fn who_cancels_waits_for_no_database_and_hears_of_no_damage() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("s.db");
+    let writer = database(&path);
+    add_session(&writer, "s");
+    add_turn(&writer, "s", 0);
+    let planned = importer().plan(std::slice::from_ref(&path));
+    add_turn(&writer, "s", 2);
+    let holder = locked(&path);
+    let cancelled = || {
+        let cancel = Cancel::new();
+        let switch = cancel.clone();
+        importer().on_wait(move |_, _| switch.cancel("enough")).cancellable(&cancel)
+    };
+    let plan = cancelled().plan(std::slice::from_ref(&path));
+    assert!(plan.cancelled && plan.sources.is_empty() && plan.unreadable.is_empty(), "{plan:?}");
+    let error = cancelled().inspect(&planned.sources[0], &|_| ()).unwrap_err();
+    assert_eq!((error.kind(), error.to_string().contains("enough")), (ErrorKind::Cancelled, true));
+    drop(holder);
+
+    let cancel = Cancel::new();
+    cancel.cancel("before it began");
+    let importer = importer().cancellable(&cancel);
+    let plan = importer.plan(std::slice::from_ref(&path));
+    assert!(plan.cancelled && plan.sources.is_empty() && plan.unreadable.is_empty(), "{plan:?}");
+    assert_eq!(importer.inspect(&planned.sources[0], &|_| ()).unwrap_err().kind(), ErrorKind::Cancelled);
 }
 
 #[test]

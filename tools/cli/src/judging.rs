@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use sessionlog::event::{Event, Refusal, SessionHeader, SessionState, Warning};
+use sessionlog::event::{Event, Refusal, RepairKind, SessionHeader, SessionState, Warning};
 use sessionlog::import::{CutRecord, Judgement, LoggedHeader, Repair, Verdict};
 use sessionlog::projection::{Replacement, State, Usage};
 use sessionlog::repair::may_help;
@@ -85,6 +85,9 @@ pub(crate) fn print(
     if let Some(header) = &judgement.header {
         let cwd = header.cwd.as_ref().map_or("no working directory".into(), |cwd| cwd.to_lossy());
         line("session", &format!("{}, begun {}, {cwd}", header.id, human::time(header.created_at)))?;
+        if let Some(descent) = descent(header) {
+            line("", &descent)?;
+        }
     }
     if let Some(state) = &judgement.state {
         line("events", &contents(state, judgement))?;
@@ -108,6 +111,26 @@ pub(crate) fn print(
         }
     }
     Ok(())
+}
+
+/// Where a session comes from; nothing for one that stands by itself.
+pub(crate) fn descent(header: &SessionHeader) -> Option<String> {
+    let depth = header.delegation_depth.filter(|depth| *depth > 0);
+    let parent = header.parent_session.as_ref().map(|parent| parent.to_lossy());
+    let mut text = match (header.subagent, parent) {
+        (true, Some(parent)) => format!("subagent of {parent}"),
+        (true, None) => "subagent".to_owned(),
+        (false, Some(parent)) => format!("child of {parent}"),
+        (false, None) if depth.is_some() => "delegated".to_owned(),
+        (false, None) => return None,
+    };
+    if header.subagent || depth.is_some() {
+        text.push_str(&format!(", delegation depth {}", depth.unwrap_or(0)));
+    }
+    if let Some(length) = header.seed_length {
+        text.push_str(&format!(", seeded with {}", human::counted(length, "event")));
+    }
+    Some(text)
 }
 
 /// The tokens that a session's own requests took; nothing where none were reported.
@@ -156,8 +179,11 @@ pub(crate) fn repair_sentence(repair: &Repair) -> String {
     place(&mut text, repair.line, repair.offset, repair.rowid);
     text.push_str(&format!(": {}", repair.message));
     if repair.bytes_cut > 0 {
-        let records = human::counted(repair.cut_total, "record");
-        text.push_str(&format!(" ({records}, {} cut)", human::bytes(repair.bytes_cut)));
+        let what = match repair.kind {
+            RepairKind::NulTail => "of zeros behind the last record".to_owned(),
+            _ => format!("of {}", human::counted(repair.cut_total, "record")),
+        };
+        text.push_str(&format!(" (cut: {} {what})", human::bytes(repair.bytes_cut)));
     }
     text
 }
@@ -165,7 +191,9 @@ pub(crate) fn repair_sentence(repair: &Repair) -> String {
 /// What `repair` can do about a log that is refused, or loses records by loading; nothing where it cannot help.
 pub(crate) fn repair_hint(path: &str, judgement: &Judgement) -> Option<String> {
     let refused = judgement.refusal.as_ref().is_some_and(|refusal| may_help(refusal.kind));
-    let cut = judgement.repair.as_ref().is_some_and(|repair| repair.bytes_cut > 0);
+    // Zeros hold nothing that could be kept.
+    let lost = |repair: &Repair| repair.bytes_cut > 0 && repair.kind != RepairKind::NulTail;
+    let cut = judgement.repair.as_ref().is_some_and(lost);
     let path = human::shell_word(path);
     (path != "-" && (refused || cut)).then(|| format!("`sessionlog repair {path}` shows what can be kept"))
 }

@@ -10,8 +10,10 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use anyhow::{Context as _, ensure};
+use sessionlog::projection::Usage;
 use sessionlog::{FileStats, SessionInfo, Stats};
 
+use crate::judging;
 use crate::output::{Output, human};
 use plot::{Mark, Row, Series, bars};
 
@@ -20,8 +22,13 @@ const FILES_PLOTTED: usize = 20;
 const LABEL_COLUMNS: usize = 30;
 
 /// The page of a store or a session. `sessions` are those to plot, those with the most events first.
-pub(crate) fn page(title: &str, stats: &Stats, sessions: &[(SessionInfo, Stats)]) -> String {
-    let mut body = cards(stats);
+pub(crate) fn page(
+    title: &str,
+    stats: &Stats,
+    usage: Option<&Usage>,
+    sessions: &[(SessionInfo, Stats)],
+) -> String {
+    let mut body = cards(stats, usage);
     body += &section("Request headers", &headers_text(stats), &headers_plot(stats));
     body += &section("Surface", SURFACE_TEXT, &surface_figures(stats));
     body += &section("Bytes by type", "Events as unpacked JSON lines.", &types_plot(stats));
@@ -87,7 +94,7 @@ const FILES_TEXT: &str = "Each file: the events in it as JSON lines, and what th
 const SURFACE_TEXT: &str =
     "What the model sees is an ordered row of events; a replacement puts one in the place of many.";
 
-fn cards(stats: &Stats) -> String {
+fn cards(stats: &Stats, usage: Option<&Usage>) -> String {
     let share = human::share(stats.stored_bytes, stats.logical_bytes);
     let segments = format!(
         "{}, {} sealed",
@@ -110,6 +117,10 @@ fn cards(stats: &Stats) -> String {
         human::count(stats.headers.count),
         format!("{header_share} of the JSON lines"),
     ));
+    if let Some((usage, tokens)) = usage.and_then(|usage| Some((usage, judging::tokens(usage)?))) {
+        let total = usage.total();
+        cards.push(("Tokens", human::count(total.input.saturating_add(total.output)), tokens));
+    }
     if stats.unreadable > 0 {
         cards.push(("Unreadable events", human::count(stats.unreadable), "run verify".into()));
     }

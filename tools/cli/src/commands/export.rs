@@ -25,7 +25,8 @@ pub(crate) struct Args {
     #[arg(long)]
     all: bool,
     /// A file (a name that ends in .jsonl or .zstd), - for stdout, or a directory: the logs lie below it as
-    /// <project>/<session>/session.jsonl. A database is one file, named or sessions.db in the directory
+    /// <project>/<session>/session.jsonl, where an id that is too long for a name is shortened and ends in ~~ and its hash. A
+    /// database is one file, named or sessions.db in the directory
     #[arg(long, value_name = "DIR|FILE")]
     to: PathBuf,
     /// How the log is stored [default: jsonl, or what the name of FILE says: .zstd, .db, .sqlite]
@@ -93,9 +94,15 @@ fn export(
     let progress = Progress::of_sessions(u64::try_from(sessions.len())?);
     let mut exit = Exit::Clean;
     for listed in &sessions {
-        let session = store.session(&listed.header.id)?;
-        match args.export(&session, &mut context.out, Target::Directory(&args.to), redactor.as_deref_mut()) {
-            Ok(path) => path.map_or(Ok(()), |path| progress.aside(|| tell(context, &session, &path)))?,
+        let exported = store.session(&listed.header.id).and_then(|session| {
+            let target = Target::Directory(&args.to);
+            let path = args.export(&session, &mut context.out, target, redactor.as_deref_mut())?;
+            Ok((session, path))
+        });
+        match exported {
+            Ok((session, path)) => {
+                path.map_or(Ok(()), |path| progress.aside(|| tell(context, &session, &path)))?;
+            }
             Err(error) if error.kind() == ErrorKind::Io => return Err(error.into()),
             // One session that cannot be written never stops the others.
             Err(error) => {
@@ -148,20 +155,21 @@ impl Args {
             );
         }
         let path = if self.to.is_dir() { self.to.join(DATABASE_NAME) } else { self.to.clone() };
-        let sessions = match &self.id {
-            Some(id) => vec![store.session(id)?],
-            None => {
-                let listed = store.list()?;
-                listed.iter().map(|listed| store.session(&listed.header.id)).collect::<Result<_, _>>()?
-            }
+        let ids = match &self.id {
+            Some(id) => vec![store.session(id)?.id().to_owned()],
+            None => store.list()?.into_iter().map(|listed| listed.header.id.clone()).collect(),
         };
         let mut writer = SqliteWriter::create(&path)?;
-        let progress = Progress::of_sessions(u64::try_from(sessions.len())?);
+        let progress = Progress::of_sessions(u64::try_from(ids.len())?);
         let mut written = Vec::new();
         let mut exit = Exit::Clean;
-        for session in sessions {
-            match writer.session(&session, self.packed, redactor.as_deref_mut()) {
-                Ok(()) => written.push(session),
+        for id in ids {
+            let exported = store.session(&id).and_then(|session| {
+                writer.session(&session, self.packed, redactor.as_deref_mut())?;
+                Ok(session)
+            });
+            match exported {
+                Ok(session) => written.push(session),
                 Err(error) if self.id.is_some() || error.kind() == ErrorKind::Io => return Err(error.into()),
                 // One session that cannot be written never stops the others.
                 Err(error) => {

@@ -13,7 +13,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 use std::time::Instant;
 
-use anyhow::anyhow;
+use anyhow::{anyhow, bail};
 use clap::ValueEnum;
 use sessionlog::import::{Importer, JudgeOptions, Judgement, PlannedSource, SourceFormat, SourceReport};
 use sessionlog::{Cancel, ErrorKind, Store};
@@ -72,6 +72,9 @@ pub(crate) fn run(context: &mut Context, args: &Args) -> anyhow::Result<Exit> {
     interrupt::throws(&cancel)?;
     let importer = importer(args)?.cancellable(&cancel);
     let plan = importer.plan(&inputs.iter().map(|input| input.path().to_owned()).collect::<Vec<_>>());
+    if plan.cancelled {
+        bail!("import interrupted: nothing was stored; run the same command again");
+    }
     tell_ignored(&plan);
     let store = open_store(context, args.dry_run)?;
     let job = Job {

@@ -31,7 +31,9 @@ pub(crate) fn run(context: &mut Context, args: &Args) -> anyhow::Result<Exit> {
     let mut found = args.session.is_none();
     let mut failures: Vec<_> =
         plan.unreadable.into_iter().map(|(path, error)| unreadable(&path, error)).collect();
-    for planned in &plan.sources {
+    // What a database names its sessions by spares judging the others.
+    let wanted = |id: Option<&str>| args.session.is_none() || id == args.session.as_deref();
+    for planned in plan.sources.iter().filter(|planned| planned.id().is_none_or(|id| wanted(Some(&id)))) {
         let shown = input.shown(&planned.source.path);
         let progress = Progress::of_bytes(planned.source.bytes);
         progress.tell(|| shown.clone());
@@ -44,7 +46,7 @@ pub(crate) fn run(context: &mut Context, args: &Args) -> anyhow::Result<Exit> {
                 continue;
             }
         };
-        if args.session.is_some() && report.session() != args.session.as_deref() {
+        if !wanted(report.session()) {
             continue;
         }
         found = true;

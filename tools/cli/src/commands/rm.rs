@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
 use clap::ArgGroup;
-use sessionlog::SessionInfo;
+use sessionlog::{ErrorKind, SessionInfo};
 
 use crate::cli::Context;
 use crate::exit::Exit;
@@ -51,7 +51,11 @@ impl Args {
         let store = context.reader()?;
         let mut sessions = store.list()?;
         if let Some(id) = &self.id {
-            store.session(id)?;
+            match store.session(id) {
+                // What is damaged can be removed.
+                Err(error) if error.kind() != ErrorKind::Corrupt => return Err(error.into()),
+                _ => {}
+            }
             sessions.retain(|session| session.header.id == *id);
             anyhow::ensure!(!sessions.is_empty(), "remove session {id}: it is not listed");
         }

@@ -111,7 +111,11 @@ fn conversation(out: &mut Output, session: &Session) -> anyhow::Result<()> {
     let header = session.header();
     let cwd = header.cwd.as_ref().map_or("no working directory".into(), |cwd| cwd.to_lossy());
     out.line(out.style().bold(&human::one_line(session.id())))?;
-    out.line(format_args!("{}, begun {}\n", human::one_line(&cwd), human::time(header.created_at)))?;
+    out.line(format_args!("{}, begun {}", human::one_line(&cwd), human::time(header.created_at)))?;
+    if let Some(descent) = judging::descent(header) {
+        out.line(human::one_line(&descent))?;
+    }
+    out.line("")?;
     let mut usage = projection::Usage::new(header.seed_length);
     for event in session.events(Seq::new(0)..session.next_seq()?)? {
         let event = event?;

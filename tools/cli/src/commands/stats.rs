@@ -2,15 +2,16 @@
 
 use std::path::{Path, PathBuf};
 
-use sessionlog::{SessionInfo, Stats, Store};
+use sessionlog::projection::Usage;
+use sessionlog::{ErrorKind, Seq, Session, SessionInfo, Stats, Store};
 
 use crate::cli::Context;
-use crate::exit::{Exit, Usage};
+use crate::exit::{self, Exit};
 use crate::output::json::{Object, Raw, array};
 use crate::output::progress::Progress;
 use crate::output::table::{Align, Table};
 use crate::output::{Output, human, note};
-use crate::report;
+use crate::{judging, report};
 
 /// Rows of a table that more often than not would be long; `--json` has all of it.
 const ROWS_MAX: usize = 20;
@@ -22,7 +23,8 @@ const NAME_COLUMNS: usize = 48;
 /// Measure events, bytes, headers, replacements and compression, of the store or of one session
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Only this session; of a fork, what it does not share with its parent
+    /// Only this session, and the tokens that it took; of a fork, what it does not share with its parent. (Tokens stand in the
+    /// events' data, which a look at the whole store does not read)
     id: Option<String>,
     /// Also write a page with plots, all in one file; - is stdout
     #[arg(long, value_name = "FILE.html")]
@@ -32,13 +34,16 @@ pub(crate) struct Args {
 pub(crate) fn run(context: &mut Context, args: &Args) -> anyhow::Result<Exit> {
     let to_stdout = args.report.as_deref() == Some(Path::new("-"));
     if to_stdout && context.out.json() {
-        return Err(Usage("stats: one of --json and --report - can have stdout".into()).into());
+        return Err(exit::Usage("stats: one of --json and --report - can have stdout".into()).into());
     }
     let store = context.reader()?;
     let progress = Progress::of_unknown("measuring");
-    let stats = match &args.id {
-        Some(id) => store.session(id)?.stats()?,
-        None => store.stats()?,
+    let (stats, usage) = match &args.id {
+        Some(id) => {
+            let session = store.session(id)?;
+            (session.stats()?, Some(usage_of(&session)?))
+        }
+        None => (store.stats()?, None),
     };
     if let Some(path) = &args.report {
         let sessions = if args.id.is_none() { largest_sessions(&store)? } else { Vec::new() };
@@ -46,13 +51,13 @@ pub(crate) fn run(context: &mut Context, args: &Args) -> anyhow::Result<Exit> {
             .id
             .as_ref()
             .map_or_else(|| format!("Store {}", context.store_dir().display()), |id| format!("Session {id}"));
-        report::publish(path, &report::page(&title, &stats, &sessions), &mut context.out)?;
+        report::publish(path, &report::page(&title, &stats, usage.as_ref(), &sessions), &mut context.out)?;
     }
     drop(progress);
     if context.out.json() {
-        context.out.line(document(&stats))?;
+        context.out.line(document(&stats, usage.as_ref()))?;
     } else if !to_stdout {
-        print(&stats, args.id.is_some(), &mut context.out)?;
+        print(&stats, usage.as_ref(), &mut context.out)?;
     }
     if let Some(path) = args.report.as_ref().filter(|_| !to_stdout) {
         note(format_args!("the report is in {}", human::printable(&path.display().to_string())));
@@ -66,6 +71,19 @@ pub(crate) fn run(context: &mut Context, args: &Args) -> anyhow::Result<Exit> {
     Ok(Exit::findings(stats.unreadable > 0))
 }
 
+/// The tokens of a session's own requests. An event that cannot be read counts nowhere.
+fn usage_of(session: &Session) -> sessionlog::Result<Usage> {
+    let mut usage = Usage::new(session.header().seed_length);
+    for event in session.events(Seq::new(0)..session.next_seq()?)? {
+        match event {
+            Ok(event) => usage.take(&event),
+            Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(usage)
+}
+
 /// The sessions with the most events, and what is their own.
 fn largest_sessions(store: &Store) -> sessionlog::Result<Vec<(SessionInfo, Stats)>> {
     let mut sessions = store.list()?;
@@ -74,13 +92,17 @@ fn largest_sessions(store: &Store) -> sessionlog::Result<Vec<(SessionInfo, Stats
     sessions.truncate(SESSIONS_PLOTTED);
     let mut measured = Vec::new();
     for session in sessions {
-        let stats = store.session(&session.header.id)?.stats()?;
-        measured.push((session, stats));
+        match store.session(&session.header.id) {
+            Ok(found) => measured.push((session, found.stats()?)),
+            // What is lost is told with the rest that cannot be read.
+            Err(error) if error.kind() == ErrorKind::Corrupt => {}
+            Err(error) => return Err(error),
+        }
     }
     Ok(measured)
 }
 
-fn document(stats: &Stats) -> String {
+fn document(stats: &Stats, usage: Option<&Usage>) -> String {
     let segments =
         Object::new().field("active", stats.segments.active).field("sealed", stats.segments.sealed).end();
     let headers = Object::new()
@@ -111,7 +133,8 @@ fn document(stats: &Stats) -> String {
     });
     let list = |items: Vec<String>| array(items.iter().map(|item| Raw(item)));
     let (by_type, files) = (list(by_type.collect()), list(files.collect()));
-    Object::new()
+    let mut document = Object::new();
+    document
         .field("sessions", stats.sessions)
         .field("events", stats.events)
         .field("logicalBytes", stats.logical_bytes)
@@ -122,16 +145,21 @@ fn document(stats: &Stats) -> String {
         .field("byType", Raw(&by_type))
         .field("files", Raw(&files))
         .field("unreadable", stats.unreadable)
+        .optional("usage", usage)
         .end()
 }
 
-fn print(stats: &Stats, of_session: bool, out: &mut Output) -> anyhow::Result<()> {
-    overview(stats, of_session, out)?;
+/// Of a store, or, with its `usage`, of a session.
+fn print(stats: &Stats, usage: Option<&Usage>, out: &mut Output) -> anyhow::Result<()> {
+    overview(stats, usage.is_some(), out)?;
+    if let Some(tokens) = usage.and_then(judging::tokens) {
+        out.line(format_args!("tokens: {tokens}"))?;
+    }
     if !stats.by_type.is_empty() {
         out.line("")?;
         types(stats, out)?;
     }
-    if !of_session && !stats.files.is_empty() {
+    if usage.is_none() && !stats.files.is_empty() {
         out.line("")?;
         files(stats, out)?;
     }

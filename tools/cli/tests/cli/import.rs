@@ -232,3 +232,11 @@ fn ranges_are_written_out_and_ignorable_types_kept() {
         assert_eq!(run.documents()[0]["refusal"]["kind"], "envelope", "{mark}");
     }
 }
+
+#[test]
+fn zeros_behind_the_last_record_are_called_so() {
+    let bench = Bench::new();
+    let log = [header("s").as_bytes(), b"\n", &[0; 4096]].concat();
+    let run = bench.run(&["import", &bench.file("log.jsonl", log)]);
+    assert!(run.stdout.contains("4.0 KiB of zeros behind the last record"), "{}", run.stdout);
+}

@@ -288,6 +288,7 @@ fn verify_is_quiet_on_a_sound_store_and_names_damage() {
     assert_eq!((found.len(), &found[0]["summary"]["sessions"]), (1, &json!(4)));
 
     let segments = fs::read_dir(bench.store()).unwrap().map(|entry| entry.unwrap().path());
+    let segments = segments.filter(|path| path.extension().is_some_and(|end| end == "log"));
     let segment = segments.max_by_key(|path| fs::metadata(path).unwrap().len()).unwrap();
     let mut bytes = fs::read(&segment).unwrap();
     let middle = bytes.len() / 2;
@@ -334,6 +335,28 @@ fn tokens_are_counted_once_a_step_and_a_fork_counts_its_own() {
     let expected = json!({"steps": 1, "inputTokens": 100, "outputTokens": 20, "cacheReadTokens": 0, "cacheWriteTokens": 0, "reasoningTokens": 15});
     assert_eq!(usage("parent"), expected);
     assert_eq!((&usage("child")["inputTokens"], &usage("child")["outputTokens"]), (&json!(7), &json!(1)));
+    let told = "tokens: 1 step, 100 in, 20 out, 15 of it reasoning\n";
     let shown = bench.run(&["show", "parent"]).stdout;
-    assert!(shown.ends_with("── tokens: 1 step, 100 in, 20 out, 15 of it reasoning\n"), "{shown}");
+    assert!(shown.ends_with(&format!("── {told}")), "{shown}");
+
+    let measured = |id: &str| bench.json(&["stats", id]).remove(0)["usage"].clone();
+    assert_eq!(measured("parent"), expected);
+    assert_eq!(measured("child"), usage("child"));
+    let report = bench.run(&["stats", "parent", "--report", "-"]).stdout;
+    assert!(report.contains("<dt>Tokens</dt><dd>120</dd>"), "{report}");
+    assert!(bench.run(&["stats", "parent"]).stdout.contains(told));
+    assert!(bench.json(&["stats"])[0]["usage"].is_null(), "a store is measured without reading data");
+}
+
+#[test]
+fn a_subagent_is_told_with_its_parent_and_its_depth() {
+    let bench = Bench::new();
+    let header = r#"{"type":"session","version":0,"id":"s","createdAt":1,"parentSession":"p","origin":"subagent","delegationDepth":2}"#;
+    let log = bench.file("log.jsonl", format!("{header}\n"));
+    let told = "subagent of p, delegation depth 2";
+    let inspected = bench.run(&["inspect", &log]).stdout;
+    assert!(inspected.contains(told), "{inspected}");
+    assert_eq!(bench.json(&["inspect", &log])[0]["session"]["delegationDepth"], 2);
+    assert_eq!(bench.run(&["import", &log]).code, 0);
+    assert!(bench.run(&["show", "s"]).stdout.contains(told));
 }
