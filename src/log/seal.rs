@@ -2,8 +2,8 @@
 //!
 //! One step from any number of consecutive files to one: read, group by session, write under a temporary name, sync,
 //! rename, sync the directory; only then are the old files let go. A crash at any point leaves either the old files or
-//! both, and then the new one counts. A raw segment with damage stays as it is. Everything is read by position, so a
-//! bad disk is an error and not a signal.
+//! both, and then the new one counts. A raw segment with damage stays as it is, and so does one with events that make no
+//! sense. Everything is read by position, so a bad disk is an error and not a signal.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -51,6 +51,15 @@ pub enum Keep {
 pub trait SealHost {
     /// Type codes of events whose data are versions of one value.
     fn versioned_types(&self) -> &[u32];
+
+    /// Another file is begun; one that was begun before is not to be.
+    fn begin(&mut self);
+
+    /// Whether to go on; asked again and again.
+    ///
+    /// # Errors
+    /// Ends the sealing; nothing is changed.
+    fn check(&self) -> Result<()>;
 
     /// Which events of a session to keep.
     fn keep(&mut self, key: SessionKey) -> Keep;
@@ -100,12 +109,16 @@ impl Log {
                 _ => choose(&self.segments, scope, newest, &damaged),
             };
             let Some(range) = range_of(&inputs) else { return Ok(None) };
-            let contents = Contents::read(&self.segments, &inputs)?;
+            let mut contents = Contents::read(&self.segments, &inputs, host)?;
+            let written = match contents.damaged {
+                None => self.write_sealed(range.clone(), &inputs, &mut contents, host).map(Some),
+                Some(_) => Ok(None),
+            };
             if let Some(segment) = contents.damaged {
                 damaged.insert(segment);
                 continue;
             }
-            let file = self.write_sealed(range.clone(), &inputs, contents, host)?;
+            let Some(file) = written? else { continue };
             visitor.sealed(&file)?;
             self.let_go(range, &inputs);
             return Ok(Some(file));
@@ -118,7 +131,7 @@ impl Log {
         &self,
         range: RangeInclusive<SegmentId>,
         inputs: &[Input],
-        contents: Contents,
+        contents: &mut Contents,
         host: &mut dyn SealHost,
     ) -> Result<Arc<SealedFile>> {
         let (first, last) = (*range.start(), *range.end());
@@ -267,7 +280,7 @@ fn previous_end(segments: &Segments, inputs: &[Input]) -> Result<Option<Position
 struct Contents {
     control: Vec<(FrameKind, u64, Vec<u8>)>,
     sessions: BTreeMap<SessionKey, Vec<Run>>,
-    /// A raw segment that cannot be read in full.
+    /// A raw segment that cannot be read in full, or in which events make no sense.
     damaged: Option<SegmentId>,
 }
 
@@ -293,10 +306,11 @@ impl Visitor for Contents {
 }
 
 impl Contents {
-    fn read(segments: &Segments, inputs: &[Input]) -> Result<Self> {
+    fn read(segments: &Segments, inputs: &[Input], host: &dyn SealHost) -> Result<Self> {
         let mut contents = Self::default();
         let mut decoder = SealedDecoder::new()?;
         for input in inputs {
+            host.check()?;
             match input {
                 Input::Raw { segment, end } => {
                     segments.scanner(*segment)?.scan(SEGMENT_HEADER_BYTES as u64, *end, &mut contents)?;
@@ -318,23 +332,41 @@ impl Contents {
         Ok(contents)
     }
 
+    /// Writes it all. If that fails for what stands in a raw segment, it says so.
     fn write(
-        self,
+        &mut self,
         segments: &Segments,
+        builder: SealedBuilder<FileSink>,
+        host: &mut dyn SealHost,
+        range: &RangeInclusive<SegmentId>,
+        covered_to: Position,
+    ) -> Result<FileSink> {
+        let mut reader = RunReader { segments, decoder: SealedDecoder::new()?, damaged: None };
+        let written = self.write_from(&mut reader, builder, host, range, covered_to);
+        self.damaged = reader.damaged;
+        written
+    }
+
+    fn write_from(
+        &self,
+        reader: &mut RunReader<'_>,
         mut builder: SealedBuilder<FileSink>,
         host: &mut dyn SealHost,
         range: &RangeInclusive<SegmentId>,
         covered_to: Position,
     ) -> Result<FileSink> {
+        host.begin();
         for (kind, subject, payload) in &self.control {
             if host.keep_control(*kind, *subject, range) {
                 builder.control(*kind, *subject, payload)?;
             }
         }
-        let mut reader = RunReader { segments, decoder: SealedDecoder::new()? };
         let kept: Vec<_> = self.sessions.iter().map(|(key, runs)| (*key, runs, host.keep(*key))).collect();
         for (_, runs, keep) in kept.iter().filter(|(_, _, keep)| *keep != Keep::Nothing) {
-            reader.each(runs, *keep, &mut |_, record| builder.observe(record.event_type, record.data))?;
+            reader.each(runs, *keep, &mut |_, record| {
+                host.check()?;
+                builder.observe(record.event_type, record.data)
+            })?;
         }
         for (key, runs, keep) in kept.iter().filter(|(_, _, keep)| *keep != Keep::Nothing) {
             let mut next = None;
@@ -345,6 +377,7 @@ impl Contents {
                     Some(_) => return Err(out_of_order(seq)),
                 }
                 next = Some(seq.next());
+                host.check()?;
                 host.event(*key, seq, record)?;
                 builder.event(record)
             })?;
@@ -363,6 +396,8 @@ type Visit<'v> = dyn FnMut(Seq, &Record<'_, &[Seq]>) -> Result<()> + 'v;
 struct RunReader<'s> {
     segments: &'s Segments,
     decoder: SealedDecoder,
+    /// The raw segment that could not be taken in.
+    damaged: Option<SegmentId>,
 }
 
 impl RunReader<'_> {
@@ -383,11 +418,14 @@ impl RunReader<'_> {
         for run in runs {
             match run {
                 Run::Frame { at, first, count } => {
-                    let frame = self.segments.read(*at)?;
-                    for item in RecordReader::new(&frame.payload, *first, *count) {
-                        let (seq, record) = item?;
-                        visit(seq, record)?;
+                    let taken = self.segments.read(*at).and_then(|frame| {
+                        let mut records = RecordReader::new(&frame.payload, *first, *count);
+                        records.try_for_each(|item| item.and_then(|(seq, record)| visit(seq, record)))
+                    });
+                    if taken.as_ref().is_err_and(|error| error.kind() == ErrorKind::Corrupt) {
+                        self.damaged = Some(at.segment);
                     }
+                    taken?;
                 }
                 Run::Sealed(file, row) => {
                     let all = row.first..Seq::new(u64::MAX);

@@ -4,8 +4,8 @@
 //! the event where it was; nothing is shown twice.
 
 use std::ops::Range;
-use std::sync::Arc;
 
+use super::catalog::Shared;
 use super::places::{Place, Run};
 use super::records::{owned_event, read_event};
 use super::session::{Entry, EntryState, Session};
@@ -172,7 +172,7 @@ impl Session {
         }
         let run = match self.entry.shared().filter(|shared| seq < shared.end) {
             None => run_at(&state.row.runs, seq),
-            Some(shared) => inherited_run(&shared.owner, seq),
+            Some(shared) => inherited_run(shared, seq),
         };
         let frames = self.store.frames();
         drop(state);
@@ -391,13 +391,14 @@ fn is_short(runs: &[Run], range: &Range<Seq>) -> bool {
     runs.len() <= at_most && runs.iter().map(pieces).fold(0, u32::saturating_add) <= CACHED_RANGE_UNITS_MAX
 }
 
-/// The run that holds an event which a session has from `owner`.
-fn inherited_run(owner: &Arc<Entry>, seq: Seq) -> Option<Run> {
-    let mut owner = owner;
+/// The run that holds an event which a session shares, as far as it is shared: its owner may go on in it.
+fn inherited_run(shared: &Shared, seq: Seq) -> Option<Run> {
+    let (mut owner, mut end) = (&shared.owner, shared.end);
     while let Some(shared) = owner.shared().filter(|shared| seq < shared.end) {
-        owner = &shared.owner;
+        (owner, end) = (&shared.owner, end.min(shared.end));
     }
-    run_at(&owner.state.lock().row.runs, seq)
+    let run = run_at(&owner.state.lock().row.runs, seq)?;
+    Some(clipped(run, end))
 }
 
 /// The run that holds `seq`; runs are in seq order.

@@ -132,7 +132,7 @@ struct Host<'s> {
     highest_key: u64,
     /// Something is damaged: what has no name may have lost it, and is kept.
     damaged: bool,
-    /// Sessions whose create frame is kept by now: one is enough.
+    /// Sessions whose create frame is kept in this file by now: one is enough.
     named: HashSet<SessionKey>,
     current: Option<(SessionKey, Summary)>,
 }
@@ -156,6 +156,15 @@ impl<'s> Host<'s> {
 impl SealHost for Host<'_> {
     fn versioned_types(&self) -> &[u32] {
         &self.versioned_types
+    }
+
+    fn begin(&mut self) {
+        self.named.clear();
+        self.current = None;
+    }
+
+    fn check(&self) -> Result<()> {
+        self.store.check_cancelled()
     }
 
     fn keep(&mut self, key: SessionKey) -> Keep {
