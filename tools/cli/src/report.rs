@@ -292,7 +292,7 @@ mod tests {
         let hostile = "</title><script>alert('x')</script>\u{0}\u{202E}&\"";
         let of = TypeStats { type_name: hostile.to_owned(), events: 1, logical_bytes: 10 };
         let stats = Stats { events: 1, logical_bytes: 10, by_type: vec![of], ..Stats::default() };
-        let page = page(hostile, &stats, &[]);
+        let page = page(hostile, &stats, None, &[]);
         for bad in ["<script", "\u{0}", "\u{202E}", "'x'"] {
             assert!(!page.contains(bad), "{bad:?} in {page}");
         }
@@ -301,7 +301,7 @@ mod tests {
 
     #[test]
     fn an_empty_store_has_a_page_too() {
-        let page = page("Store x", &Stats::default(), &[]);
+        let page = page("Store x", &Stats::default(), None, &[]);
         assert!(page.contains("</html>") && !page.contains("NaN"), "{page}");
     }
 }
