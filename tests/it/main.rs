@@ -19,7 +19,6 @@ mod redact;
 mod repairs;
 mod roundtrip;
 mod sealed_damage;
-mod sealed_sessions;
 mod sealing;
 mod sessions;
 #[cfg(feature = "sqlite")]

@@ -12,28 +12,6 @@ use sessionlog::{
 
 use crate::support::{lines, memory_store, open, options};
 
-/// Where what a session holds lies between the steps of a test.
-#[derive(Clone, Copy)]
-enum World {
-    /// In raw segments.
-    Raw,
-    /// In sealed files: all of it is sealed after each step.
-    Sealed,
-}
-
-impl World {
-    fn rest(self, store: &Store) {
-        if let Self::Sealed = self {
-            store.compact().unwrap();
-        }
-    }
-}
-
-/// What a session does must not depend on where it lies.
-fn in_both(test: impl Fn(World)) {
-    [World::Raw, World::Sealed].into_iter().for_each(test);
-}
-
 fn store(storage: &MemoryStorage) -> Store {
     open(Arc::new(storage.clone()))
 }
@@ -76,25 +54,22 @@ fn cut_turn(calls: &[&str], started: usize) -> Vec<Draft<'static>> {
 
 #[test]
 fn what_was_created_and_appended_is_loaded_again() {
-    in_both(|world| {
-        let storage = MemoryStorage::new();
-        let mut meta = header("s");
-        meta.cwd = Some("/srv".into());
-        let written = {
-            let store = store(&storage);
-            let session = store.create_session(meta.clone()).unwrap();
-            session.append(&cut_turn(&["c"], 1), AppendOptions::default()).unwrap().wait().unwrap();
-            world.rest(&store);
-            lines(&session)
-        };
+    let storage = MemoryStorage::new();
+    let mut meta = header("s");
+    meta.cwd = Some("/srv".into());
+    let written = {
         let store = store(&storage);
-        let session = store.session("s").unwrap();
-        assert_eq!(session.header(), &SessionHeader { delegation_depth: Some(0), ..meta });
-        assert_eq!(lines(&session), written);
-        assert_eq!(written.len(), 5);
-        assert_eq!(session.surface().unwrap(), [Seq::new(1), Seq::new(3)]);
-        assert_eq!(session.durable_seq(), Seq::new(5));
-    });
+        let session = store.create_session(meta.clone()).unwrap();
+        session.append(&cut_turn(&["c"], 1), AppendOptions::default()).unwrap().wait().unwrap();
+        lines(&session)
+    };
+    let store = store(&storage);
+    let session = store.session("s").unwrap();
+    assert_eq!(session.header(), &SessionHeader { delegation_depth: Some(0), ..meta });
+    assert_eq!(lines(&session), written);
+    assert_eq!(written.len(), 5);
+    assert_eq!(session.surface().unwrap(), [Seq::new(1), Seq::new(3)]);
+    assert_eq!(session.durable_seq(), Seq::new(5));
 }
 
 #[test]
@@ -109,204 +84,165 @@ fn a_malformed_header_is_rejected_and_leaves_the_id_free() {
 
 #[test]
 fn an_interrupted_turn_is_closed_by_resume_and_by_nothing_else() {
-    in_both(|world| {
-        let storage = MemoryStorage::new();
-        let store = store(&storage);
-        let session = store.create_session(header("s")).unwrap();
-        session.append(&cut_turn(&[], 0), AppendOptions::default()).unwrap().wait().unwrap();
-        world.rest(&store);
-        let revision = session.revision().unwrap();
-        assert_eq!(store.list().unwrap()[0].condition, SessionCondition::OpenTurn);
-        assert_eq!(session.with_state(|state| state.closers().unwrap().len()).unwrap(), 2);
-        assert_eq!(session.revision().unwrap(), revision, "looking changes nothing");
-        let resumed = store.resume("s").unwrap();
-        assert_ne!(resumed.revision().unwrap(), revision);
-        let stored = lines(&resumed);
-        assert_eq!(stored.len(), 6);
-        assert!(
-            stored[4].contains(r#""type":"step/end","seq":4"#)
-                && stored[5].contains(r#""kind":"interrupted""#)
-        );
-        assert_eq!(
-            store.resume("s").unwrap().next_seq().unwrap(),
-            Seq::new(6),
-            "a closed turn needs no closers"
-        );
-        resumed.append(&[user(2)], AppendOptions::default()).unwrap().wait().unwrap();
-        world.rest(&store);
-        assert_eq!(lines(&store.session("s").unwrap()).len(), 7);
-    });
+    let storage = MemoryStorage::new();
+    let store = store(&storage);
+    let session = store.create_session(header("s")).unwrap();
+    session.append(&cut_turn(&[], 0), AppendOptions::default()).unwrap().wait().unwrap();
+    let revision = session.revision().unwrap();
+    assert_eq!(store.list().unwrap()[0].condition, SessionCondition::OpenTurn);
+    assert_eq!(session.with_state(|state| state.closers().unwrap().len()).unwrap(), 2);
+    assert_eq!(session.revision().unwrap(), revision, "looking changes nothing");
+    let resumed = store.resume("s").unwrap();
+    assert_ne!(resumed.revision().unwrap(), revision);
+    let stored = lines(&resumed);
+    assert_eq!(stored.len(), 6);
+    assert!(
+        stored[4].contains(r#""type":"step/end","seq":4"#) && stored[5].contains(r#""kind":"interrupted""#)
+    );
+    assert_eq!(store.resume("s").unwrap().next_seq().unwrap(), Seq::new(6), "a closed turn needs no closers");
+    resumed.append(&[user(2)], AppendOptions::default()).unwrap().wait().unwrap();
+    assert_eq!(lines(&store.session("s").unwrap()).len(), 7);
 }
 
 #[test]
 fn calls_that_were_not_started_get_a_result_that_says_so() {
-    in_both(|world| {
-        let store = memory_store();
-        let session = store.create_session(header("s")).unwrap();
-        session.append(&cut_turn(&["c1"], 0), AppendOptions::default()).unwrap().wait().unwrap();
-        world.rest(&store);
-        let events = lines(&store.resume("s").unwrap());
-        assert!(
-            events[4].contains(r#""callId":"c1""#) && events[4].contains(r#""code":"TOOL_NOT_STARTED""#),
-            "{}",
-            events[4]
-        );
-        assert!(events[4].contains(r#""isError":true"#) && !events[4].contains("sourceEventSeqs"));
-        assert!(events[5].contains("step/end") && events[6].contains("turn/end"));
-    });
+    let store = memory_store();
+    let session = store.create_session(header("s")).unwrap();
+    session.append(&cut_turn(&["c1"], 0), AppendOptions::default()).unwrap().wait().unwrap();
+    let events = lines(&store.resume("s").unwrap());
+    assert!(
+        events[4].contains(r#""callId":"c1""#) && events[4].contains(r#""code":"TOOL_NOT_STARTED""#),
+        "{}",
+        events[4]
+    );
+    assert!(events[4].contains(r#""isError":true"#) && !events[4].contains("sourceEventSeqs"));
+    assert!(events[5].contains("step/end") && events[6].contains("turn/end"));
 }
 
 #[test]
 fn calls_that_were_started_get_a_result_that_cites_them_and_advises() {
-    in_both(|world| {
-        let store = memory_store();
-        let session = store.create_session(header("s")).unwrap();
-        session.append(&cut_turn(&["c1"], 1), AppendOptions::default()).unwrap().wait().unwrap();
-        world.rest(&store);
-        let resumed = store.resume("s").unwrap();
-        let result = &lines(&resumed)[5];
-        assert!(
-            result.contains(r#""error":{"name":"ToolOutcomeUnknownError","code":"TOOL_OUTCOME_UNKNOWN"}"#),
-            "{result}"
-        );
-        assert!(result.contains(r#""sourceEventSeqs":[4]"#));
-        assert!(result.contains("retry only if the operation is read-only or idempotent"));
-        assert!(result.contains("if it may have side effects, first verify external state or ask the user"));
-        let messages = resumed.request().unwrap().messages;
-        assert_eq!(messages.len(), 3);
-        assert!(
-            messages[2].starts_with(r#"{"id":"interrupted-tool-result-c1-5","role":"user""#),
-            "{}",
-            messages[2]
-        );
-    });
+    let store = memory_store();
+    let session = store.create_session(header("s")).unwrap();
+    session.append(&cut_turn(&["c1"], 1), AppendOptions::default()).unwrap().wait().unwrap();
+    let resumed = store.resume("s").unwrap();
+    let result = &lines(&resumed)[5];
+    assert!(
+        result.contains(r#""error":{"name":"ToolOutcomeUnknownError","code":"TOOL_OUTCOME_UNKNOWN"}"#),
+        "{result}"
+    );
+    assert!(result.contains(r#""sourceEventSeqs":[4]"#));
+    assert!(result.contains("retry only if the operation is read-only or idempotent"));
+    assert!(result.contains("if it may have side effects, first verify external state or ask the user"));
+    let messages = resumed.request().unwrap().messages;
+    assert_eq!(messages.len(), 3);
+    assert!(
+        messages[2].starts_with(r#"{"id":"interrupted-tool-result-c1-5","role":"user""#),
+        "{}",
+        messages[2]
+    );
 }
 
 #[test]
 fn sessions_that_were_never_appended_to_are_not_listed() {
-    in_both(|world| {
-        let storage = MemoryStorage::new();
-        let store = store(&storage);
-        let session = store.create_session(header("s")).unwrap();
-        assert!(store.list().unwrap().is_empty());
-        assert_eq!(store.session("s").unwrap_err().kind(), ErrorKind::NotFound);
-        assert_eq!(store.create_session(header("s")).unwrap_err().kind(), ErrorKind::Conflict);
-        drop(session);
-        let again = store.create_session(header("s")).unwrap();
-        again.append(&[user(1)], AppendOptions::default()).unwrap().wait().unwrap();
-        world.rest(&store);
-        assert_eq!(store.list().unwrap().len(), 1);
-    });
+    let storage = MemoryStorage::new();
+    let store = store(&storage);
+    let session = store.create_session(header("s")).unwrap();
+    assert!(store.list().unwrap().is_empty());
+    assert_eq!(store.session("s").unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(store.create_session(header("s")).unwrap_err().kind(), ErrorKind::Conflict);
+    drop(session);
+    let again = store.create_session(header("s")).unwrap();
+    again.append(&[user(1)], AppendOptions::default()).unwrap().wait().unwrap();
+    assert_eq!(store.list().unwrap().len(), 1);
 }
 
 #[test]
 fn reads_through_a_cancelled_handle_end_with_exactly_the_reason() {
-    in_both(|world| {
-        let store = memory_store();
-        let cancel = Cancel::new();
-        let handle = store.cancellable(&cancel);
-        assert!(handle.list().unwrap().is_empty());
-        store
-            .create_session(header("s"))
-            .unwrap()
-            .append(&[user(1)], AppendOptions::default())
-            .unwrap()
-            .wait()
-            .unwrap();
-        world.rest(&store);
-        let session = handle.session("s").unwrap();
-        cancel.cancel("the host shuts down");
-        let failures = [
-            handle.list().unwrap_err(),
-            handle.session("s").unwrap_err(),
-            session.event(Seq::new(0)).unwrap_err(),
-            session.with_state(|_| ()).unwrap_err(),
-        ];
-        for failure in failures {
-            assert_eq!((failure.kind(), failure.message()), (ErrorKind::Cancelled, "the host shuts down"));
-        }
-        assert_eq!(store.list().unwrap().len(), 1, "other handles go on");
-    });
+    let store = memory_store();
+    let cancel = Cancel::new();
+    let handle = store.cancellable(&cancel);
+    assert!(handle.list().unwrap().is_empty());
+    store
+        .create_session(header("s"))
+        .unwrap()
+        .append(&[user(1)], AppendOptions::default())
+        .unwrap()
+        .wait()
+        .unwrap();
+    let session = handle.session("s").unwrap();
+    cancel.cancel("the host shuts down");
+    let failures = [
+        handle.list().unwrap_err(),
+        handle.session("s").unwrap_err(),
+        session.event(Seq::new(0)).unwrap_err(),
+        session.with_state(|_| ()).unwrap_err(),
+    ];
+    for failure in failures {
+        assert_eq!((failure.kind(), failure.message()), (ErrorKind::Cancelled, "the host shuts down"));
+    }
+    assert_eq!(store.list().unwrap().len(), 1, "other handles go on");
 }
 
 #[test]
 fn ranges_serve_suffixes_as_stored() {
-    in_both(|world| {
-        let store = memory_store();
-        let session = store.create_session(header("s")).unwrap();
-        for part in cut_turn(&["c"], 1).chunks(2) {
-            session.append(part, AppendOptions::default()).unwrap().wait().unwrap();
-            world.rest(&store);
-        }
-        let seqs = |from, to| -> Vec<u64> {
-            session
-                .events(Seq::new(from)..Seq::new(to))
-                .unwrap()
-                .map(|event| event.unwrap().seq.get())
-                .collect()
-        };
-        assert_eq!(seqs(0, u64::MAX), [0, 1, 2, 3, 4], "an interrupted tail is served without closers");
-        assert_eq!(seqs(3, 99), [3, 4]);
-        assert_eq!(seqs(1, 2), [1]);
-        assert_eq!(seqs(5, 9), Vec::<u64>::new());
-        assert_eq!(store.session("absent").unwrap_err().kind(), ErrorKind::NotFound);
-    });
+    let store = memory_store();
+    let session = store.create_session(header("s")).unwrap();
+    for part in cut_turn(&["c"], 1).chunks(2) {
+        session.append(part, AppendOptions::default()).unwrap().wait().unwrap();
+    }
+    let seqs = |from, to| -> Vec<u64> {
+        session.events(Seq::new(from)..Seq::new(to)).unwrap().map(|event| event.unwrap().seq.get()).collect()
+    };
+    assert_eq!(seqs(0, u64::MAX), [0, 1, 2, 3, 4], "an interrupted tail is served without closers");
+    assert_eq!(seqs(3, 99), [3, 4]);
+    assert_eq!(seqs(1, 2), [1]);
+    assert_eq!(seqs(5, 9), Vec::<u64>::new());
+    assert_eq!(store.session("absent").unwrap_err().kind(), ErrorKind::NotFound);
 }
 
 #[test]
 fn revisions_stand_still_between_changes() {
-    in_both(|world| {
-        let store = memory_store();
-        let session = store.create_session(header("s")).unwrap();
-        session.append(&[user(1)], AppendOptions::default()).unwrap().wait().unwrap();
-        world.rest(&store);
-        let first = store.list().unwrap()[0].revision;
-        assert_eq!(store.list().unwrap()[0].revision, first);
-        session.append(&[user(2)], AppendOptions::default()).unwrap().wait().unwrap();
-        world.rest(&store);
-        let second = store.list().unwrap()[0].revision;
-        assert_ne!(first, second);
-        assert_eq!(session.revision().unwrap(), second);
-    });
+    let store = memory_store();
+    let session = store.create_session(header("s")).unwrap();
+    session.append(&[user(1)], AppendOptions::default()).unwrap().wait().unwrap();
+    let first = store.list().unwrap()[0].revision;
+    assert_eq!(store.list().unwrap()[0].revision, first);
+    session.append(&[user(2)], AppendOptions::default()).unwrap().wait().unwrap();
+    let second = store.list().unwrap()[0].revision;
+    assert_ne!(first, second);
+    assert_eq!(session.revision().unwrap(), second);
 }
 
 #[test]
 fn stored_seqs_are_not_appended_again() {
-    in_both(|world| {
-        let store = memory_store();
-        let session = store.create_session(header("s")).unwrap();
-        let at = |seq| AppendOptions { expected: Some(Seq::new(seq)), durability: Durability::Synced };
-        session.append(&[user(0), user(1)], at(0)).unwrap().wait().unwrap();
-        world.rest(&store);
-        let same = session.append(&[user(0), user(1)], at(0)).unwrap();
-        assert!(same.already_stored);
-        same.wait().unwrap();
-        world.rest(&store);
-        let other_time = session.append(&[user(0).at_time(9)], at(0)).unwrap_err();
-        let other_event = session.append(&[user(0), user(7)], at(0)).unwrap_err();
-        let beyond = session.append(&[user(1), user(2)], at(1)).unwrap_err();
-        for conflict in [&other_time, &other_event, &beyond] {
-            assert_eq!(conflict.kind(), ErrorKind::Conflict, "{conflict}");
-        }
-        assert_eq!(session.next_seq().unwrap(), Seq::new(2));
-    });
+    let store = memory_store();
+    let session = store.create_session(header("s")).unwrap();
+    let at = |seq| AppendOptions { expected: Some(Seq::new(seq)), durability: Durability::Synced };
+    session.append(&[user(0), user(1)], at(0)).unwrap().wait().unwrap();
+    let same = session.append(&[user(0), user(1)], at(0)).unwrap();
+    assert!(same.already_stored);
+    same.wait().unwrap();
+    let other_time = session.append(&[user(0).at_time(9)], at(0)).unwrap_err();
+    let other_event = session.append(&[user(0), user(7)], at(0)).unwrap_err();
+    let beyond = session.append(&[user(1), user(2)], at(1)).unwrap_err();
+    for conflict in [&other_time, &other_event, &beyond] {
+        assert_eq!(conflict.kind(), ErrorKind::Conflict, "{conflict}");
+    }
+    assert_eq!(session.next_seq().unwrap(), Seq::new(2));
 }
 
 #[test]
 fn a_gap_in_front_of_or_inside_a_batch_is_refused() {
-    in_both(|world| {
-        let store = memory_store();
-        let session = store.create_session(header("s")).unwrap();
-        let gap = AppendOptions { expected: Some(Seq::new(1)), durability: Durability::Synced };
-        assert_eq!(session.append(&[user(0)], gap).unwrap_err().kind(), ErrorKind::Conflict);
-        let bad = user(1).replacing(Seq::new(5), Seq::new(5));
-        let refused = session.append(&[user(0), bad], AppendOptions::default()).unwrap_err();
-        assert_eq!((refused.kind(), refused.seq()), (ErrorKind::Rejected, Some(Seq::new(1))));
-        assert_eq!(session.next_seq().unwrap(), Seq::new(0), "nothing of a refused batch is stored");
-        session.append(&[user(0)], AppendOptions::default()).unwrap().wait().unwrap();
-        world.rest(&store);
-        assert_eq!(session.surface().unwrap(), [Seq::new(0)]);
-    });
+    let store = memory_store();
+    let session = store.create_session(header("s")).unwrap();
+    let gap = AppendOptions { expected: Some(Seq::new(1)), durability: Durability::Synced };
+    assert_eq!(session.append(&[user(0)], gap).unwrap_err().kind(), ErrorKind::Conflict);
+    let bad = user(1).replacing(Seq::new(5), Seq::new(5));
+    let refused = session.append(&[user(0), bad], AppendOptions::default()).unwrap_err();
+    assert_eq!((refused.kind(), refused.seq()), (ErrorKind::Rejected, Some(Seq::new(1))));
+    assert_eq!(session.next_seq().unwrap(), Seq::new(0), "nothing of a refused batch is stored");
+    session.append(&[user(0)], AppendOptions::default()).unwrap().wait().unwrap();
+    assert_eq!(session.surface().unwrap(), [Seq::new(0)]);
 }
 
 #[test]
@@ -325,215 +261,175 @@ fn data_that_is_not_lossless_json_is_rejected() {
 
 #[test]
 fn a_fork_shares_its_prefix_and_survives_its_parent() {
-    in_both(|world| {
-        let storage = MemoryStorage::new();
-        {
-            let store = store(&storage);
-            let parent = store.create_session(header("parent")).unwrap();
-            let title = Draft::new("session/title", r#"{"title":"Old"}"#);
-            parent
-                .append(&[user(0), user(1), title, user(2)], AppendOptions::default())
-                .unwrap()
-                .wait()
-                .unwrap();
-            world.rest(&store);
-            let child = store.fork("parent", Some(Seq::new(2)), "child").unwrap();
-            world.rest(&store);
-            assert_eq!(child.header().seed_length, Some(3));
-            child.append(&[user(9)], AppendOptions::default()).unwrap().wait().unwrap();
-            world.rest(&store);
-            let grandchild = store.fork("child", None, "grandchild").unwrap();
-            world.rest(&store);
-            assert_eq!(grandchild.surface().unwrap(), child.surface().unwrap());
-            assert_eq!(store.fork("parent", Some(Seq::new(4)), "x").unwrap_err().kind(), ErrorKind::Invalid);
-            store.remove("parent").unwrap();
-            world.rest(&store);
-            assert_eq!(parent.next_seq().unwrap_err().kind(), ErrorKind::NotFound);
-        }
+    let storage = MemoryStorage::new();
+    {
         let store = store(&storage);
-        assert_eq!(store.session("parent").unwrap_err().kind(), ErrorKind::NotFound);
-        let child = store.session("child").unwrap();
-        let events = lines(&child);
-        assert_eq!(events.len(), 5);
-        assert!(events[3].contains("session/end-seed") && events[4].contains("hello 9"));
-        assert_eq!(child.surface().unwrap(), [0, 1, 4].map(Seq::new));
-        let listed = store.list().unwrap();
-        let info = listed.iter().find(|info| info.header.id == "grandchild").unwrap();
-        assert_eq!((info.title.as_deref(), info.events), (Some("Old"), 6));
-        let bytes: u64 =
-            lines(&store.session("grandchild").unwrap()).iter().map(|line| line.len() as u64 + 1).sum();
-        assert_eq!(info.bytes, bytes);
-        // The removed id is free again, for another session.
-        let again = store.create_session(header("parent")).unwrap();
-        again.append(&[user(5)], AppendOptions::default()).unwrap().wait().unwrap();
-        world.rest(&store);
-        assert_eq!(lines(&store.session("child").unwrap()), events);
-    });
+        let parent = store.create_session(header("parent")).unwrap();
+        let title = Draft::new("session/title", r#"{"title":"Old"}"#);
+        parent.append(&[user(0), user(1), title, user(2)], AppendOptions::default()).unwrap().wait().unwrap();
+        let child = store.fork("parent", Some(Seq::new(2)), "child").unwrap();
+        assert_eq!(child.header().seed_length, Some(3));
+        child.append(&[user(9)], AppendOptions::default()).unwrap().wait().unwrap();
+        let grandchild = store.fork("child", None, "grandchild").unwrap();
+        assert_eq!(grandchild.surface().unwrap(), child.surface().unwrap());
+        assert_eq!(store.fork("parent", Some(Seq::new(4)), "x").unwrap_err().kind(), ErrorKind::Invalid);
+        store.remove("parent").unwrap();
+        assert_eq!(parent.next_seq().unwrap_err().kind(), ErrorKind::NotFound);
+    }
+    let store = store(&storage);
+    assert_eq!(store.session("parent").unwrap_err().kind(), ErrorKind::NotFound);
+    let child = store.session("child").unwrap();
+    let events = lines(&child);
+    assert_eq!(events.len(), 5);
+    assert!(events[3].contains("session/end-seed") && events[4].contains("hello 9"));
+    assert_eq!(child.surface().unwrap(), [0, 1, 4].map(Seq::new));
+    let listed = store.list().unwrap();
+    let info = listed.iter().find(|info| info.header.id == "grandchild").unwrap();
+    assert_eq!((info.title.as_deref(), info.events), (Some("Old"), 6));
+    let bytes: u64 =
+        lines(&store.session("grandchild").unwrap()).iter().map(|line| line.len() as u64 + 1).sum();
+    assert_eq!(info.bytes, bytes);
+    // The removed id is free again, for another session.
+    let again = store.create_session(header("parent")).unwrap();
+    again.append(&[user(5)], AppendOptions::default()).unwrap().wait().unwrap();
+    assert_eq!(lines(&store.session("child").unwrap()), events);
 }
 
 #[test]
 fn registered_types_are_known_to_whoever_opens_the_store() {
-    in_both(|world| {
-        let storage = MemoryStorage::new();
-        let event = || [Draft::new("acme/metric", "1")];
-        {
-            let store = store(&storage);
-            let session = store.create_session(header("s")).unwrap();
-            assert_eq!(
-                session.append(&event(), AppendOptions::default()).unwrap_err().kind(),
-                ErrorKind::Unsupported
-            );
-            store.register_type("acme/metric").unwrap();
-            session.append(&event(), AppendOptions::default()).unwrap().wait().unwrap();
-            world.rest(&store);
-            assert_eq!(store.register_type("turn/start").unwrap_err().kind(), ErrorKind::Invalid);
-        }
+    let storage = MemoryStorage::new();
+    let event = || [Draft::new("acme/metric", "1")];
+    {
         let store = store(&storage);
-        let session = store.session("s").unwrap();
-        assert_eq!(session.with_state(|state| state.last_time()).unwrap(), Some(1_000));
+        let session = store.create_session(header("s")).unwrap();
+        assert_eq!(
+            session.append(&event(), AppendOptions::default()).unwrap_err().kind(),
+            ErrorKind::Unsupported
+        );
+        store.register_type("acme/metric").unwrap();
         session.append(&event(), AppendOptions::default()).unwrap().wait().unwrap();
-        world.rest(&store);
-        assert_eq!(lines(&session).len(), 2);
-    });
+        assert_eq!(store.register_type("turn/start").unwrap_err().kind(), ErrorKind::Invalid);
+    }
+    let store = store(&storage);
+    let session = store.session("s").unwrap();
+    assert_eq!(session.with_state(|state| state.last_time()).unwrap(), Some(1_000));
+    session.append(&event(), AppendOptions::default()).unwrap().wait().unwrap();
+    assert_eq!(lines(&session).len(), 2);
 }
 
 #[test]
 fn any_earlier_request_is_rebuilt_as_it_was() {
-    in_both(|world| {
-        let store = memory_store();
-        let session = store.create_session(header("s")).unwrap();
-        let snapshot = |system: &str, reason: &str| {
-            let data = format!(
-                r#"{{"header":{{"config":{{"provider":"p","model":"m"}},"system":"{system}"}},"reason":"{reason}"}}"#
-            );
-            Draft::new("request/header", data)
-        };
-        let summary =
-            user(5).replacing(Seq::new(0), Seq::new(1)).with_sources(vec![Seq::new(0), Seq::new(1)]);
-        let events =
-            [user(0), user(1), snapshot("one", "initial"), summary, snapshot("two", "change"), user(6)];
-        session.append(&events, AppendOptions::default()).unwrap().wait().unwrap();
-        world.rest(&store);
-        let then = session.request_at(Seq::new(2)).unwrap();
-        assert_eq!(then.surface, [Seq::new(0), Seq::new(1)]);
-        assert_eq!(then.header.unwrap().text(), r#"{"config":{"provider":"p","model":"m"},"system":"one"}"#);
-        assert_eq!((then.header_seq, then.reason.as_deref()), (Some(Seq::new(2)), Some("initial")));
-        let now = session.request().unwrap();
-        assert_eq!(now.surface, [Seq::new(3), Seq::new(5)]);
-        assert!(now.messages[0].contains("u5") && now.messages[1].contains("u6"));
-        assert_eq!(session.replace_generation().unwrap(), 1);
-        let headers = session.headers().unwrap();
-        assert_eq!(
-            headers.iter().map(|h| h.changed.clone()).collect::<Vec<_>>(),
-            [vec!["config", "system"], vec!["system"]]
+    let store = memory_store();
+    let session = store.create_session(header("s")).unwrap();
+    let snapshot = |system: &str, reason: &str| {
+        let data = format!(
+            r#"{{"header":{{"config":{{"provider":"p","model":"m"}},"system":"{system}"}},"reason":"{reason}"}}"#
         );
-        assert_ne!(headers[0].hash, headers[1].hash);
-        assert!(session.request_at(Seq::new(1)).unwrap().header.is_none());
-    });
+        Draft::new("request/header", data)
+    };
+    let summary = user(5).replacing(Seq::new(0), Seq::new(1)).with_sources(vec![Seq::new(0), Seq::new(1)]);
+    let events = [user(0), user(1), snapshot("one", "initial"), summary, snapshot("two", "change"), user(6)];
+    session.append(&events, AppendOptions::default()).unwrap().wait().unwrap();
+    let then = session.request_at(Seq::new(2)).unwrap();
+    assert_eq!(then.surface, [Seq::new(0), Seq::new(1)]);
+    assert_eq!(then.header.unwrap().text(), r#"{"config":{"provider":"p","model":"m"},"system":"one"}"#);
+    assert_eq!((then.header_seq, then.reason.as_deref()), (Some(Seq::new(2)), Some("initial")));
+    let now = session.request().unwrap();
+    assert_eq!(now.surface, [Seq::new(3), Seq::new(5)]);
+    assert!(now.messages[0].contains("u5") && now.messages[1].contains("u6"));
+    assert_eq!(session.replace_generation().unwrap(), 1);
+    let headers = session.headers().unwrap();
+    assert_eq!(
+        headers.iter().map(|h| h.changed.clone()).collect::<Vec<_>>(),
+        [vec!["config", "system"], vec!["system"]]
+    );
+    assert_ne!(headers[0].hash, headers[1].hash);
+    assert!(session.request_at(Seq::new(1)).unwrap().header.is_none());
 }
 
 #[test]
 fn a_reader_follows_a_writer_and_writes_nothing() {
-    in_both(|world| {
-        let storage = MemoryStorage::new();
-        let writer = store(&storage);
-        let session = writer.create_session(header("s")).unwrap();
-        session.append(&[user(0)], AppendOptions::default()).unwrap().wait().unwrap();
-        world.rest(&writer);
-        let reader = options().open_storage_read_only(Arc::new(storage.clone())).unwrap();
-        let seen = reader.session("s").unwrap();
-        assert_eq!(seen.surface().unwrap().len(), 1);
-        session.append(&[user(1)], AppendOptions::default()).unwrap().wait().unwrap();
-        world.rest(&writer);
-        let other = writer.create_session(header("t")).unwrap();
-        other.append(&[user(0)], AppendOptions::default()).unwrap().wait().unwrap();
-        world.rest(&writer);
-        reader.refresh().unwrap();
-        assert_eq!(seen.surface().unwrap().len(), 2);
-        assert_eq!(reader.list().unwrap().len(), 2);
-        assert_eq!(seen.append(&[user(2)], AppendOptions::default()).unwrap_err().kind(), ErrorKind::Invalid);
-        assert_eq!(options().open_storage(Arc::new(storage)).unwrap_err().kind(), ErrorKind::Locked);
-    });
+    let storage = MemoryStorage::new();
+    let writer = store(&storage);
+    let session = writer.create_session(header("s")).unwrap();
+    session.append(&[user(0)], AppendOptions::default()).unwrap().wait().unwrap();
+    let reader = options().open_storage_read_only(Arc::new(storage.clone())).unwrap();
+    let seen = reader.session("s").unwrap();
+    assert_eq!(seen.surface().unwrap().len(), 1);
+    session.append(&[user(1)], AppendOptions::default()).unwrap().wait().unwrap();
+    let other = writer.create_session(header("t")).unwrap();
+    other.append(&[user(0)], AppendOptions::default()).unwrap().wait().unwrap();
+    reader.refresh().unwrap();
+    assert_eq!(seen.surface().unwrap().len(), 2);
+    assert_eq!(reader.list().unwrap().len(), 2);
+    assert_eq!(seen.append(&[user(2)], AppendOptions::default()).unwrap_err().kind(), ErrorKind::Invalid);
+    assert_eq!(options().open_storage(Arc::new(storage)).unwrap_err().kind(), ErrorKind::Locked);
 }
 
 #[test]
 fn a_fork_without_events_of_its_own_keeps_its_last_time() {
-    in_both(|world| {
-        let storage = MemoryStorage::new();
-        let listed = |store: &Store| {
-            let all = store.list().unwrap();
-            all.into_iter().find(|info| info.header.id == "child").unwrap()
-        };
-        let before = {
-            let store = store(&storage);
-            let seed = [user(0).at_time(77), Draft::new("session/end-seed", "{}").at_time(99)];
-            store.seed_session(header("parent"), &seed).unwrap();
-            world.rest(&store);
-            store.fork("parent", None, "child").unwrap();
-            world.rest(&store);
-            listed(&store)
-        };
-        assert_eq!(before.last_time, Some(99));
-        let after = listed(&store(&storage));
-        assert_eq!((after.last_time, after.bytes, after.revision), (Some(99), before.bytes, before.revision));
-    });
+    let storage = MemoryStorage::new();
+    let listed = |store: &Store| {
+        let all = store.list().unwrap();
+        all.into_iter().find(|info| info.header.id == "child").unwrap()
+    };
+    let before = {
+        let store = store(&storage);
+        let seed = [user(0).at_time(77), Draft::new("session/end-seed", "{}").at_time(99)];
+        store.seed_session(header("parent"), &seed).unwrap();
+        store.fork("parent", None, "child").unwrap();
+        listed(&store)
+    };
+    assert_eq!(before.last_time, Some(99));
+    let after = listed(&store(&storage));
+    assert_eq!((after.last_time, after.bytes, after.revision), (Some(99), before.bytes, before.revision));
 }
 
 #[test]
 fn no_fork_begins_where_there_is_no_event() {
-    in_both(|world| {
-        let store = memory_store();
-        store.seed_session(header("parent"), &[user(0)]).unwrap();
-        world.rest(&store);
-        for at in [2, u64::MAX - 1, u64::MAX] {
-            let refused = store.fork("parent", Some(Seq::new(at)), "child").unwrap_err();
-            assert_eq!((refused.kind(), refused.seq()), (ErrorKind::Invalid, Some(Seq::new(at))));
-        }
-    });
+    let store = memory_store();
+    store.seed_session(header("parent"), &[user(0)]).unwrap();
+    for at in [2, u64::MAX - 1, u64::MAX] {
+        let refused = store.fork("parent", Some(Seq::new(at)), "child").unwrap_err();
+        assert_eq!((refused.kind(), refused.seq()), (ErrorKind::Invalid, Some(Seq::new(at))));
+    }
 }
 
 #[test]
 fn submitted_batches_state_what_they_expect_and_stand_for_themselves() {
-    in_both(|world| {
-        let store = memory_store();
-        let (a, b) = (store.create_session(header("a")).unwrap(), store.create_session(header("b")).unwrap());
-        let drafts = [user(0)];
-        let at = |session, seq| Submission { session, drafts: &drafts, expected: Some(Seq::new(seq)) };
-        let outcomes = store.submit(&[at(&a, 0), at(&b, 1), at(&a, 0)], Durability::Synced);
-        let [stored, refused, again] = <[_; 3]>::try_from(outcomes).unwrap();
-        stored.unwrap().wait().unwrap();
-        world.rest(&store);
-        assert_eq!(refused.unwrap_err().kind(), ErrorKind::Conflict);
-        assert!(again.unwrap().already_stored);
-        assert_eq!((a.next_seq().unwrap(), b.next_seq().unwrap()), (Seq::new(1), Seq::new(0)));
-    });
+    let store = memory_store();
+    let (a, b) = (store.create_session(header("a")).unwrap(), store.create_session(header("b")).unwrap());
+    let drafts = [user(0)];
+    let at = |session, seq| Submission { session, drafts: &drafts, expected: Some(Seq::new(seq)) };
+    let outcomes = store.submit(&[at(&a, 0), at(&b, 1), at(&a, 0)], Durability::Synced);
+    let [stored, refused, again] = <[_; 3]>::try_from(outcomes).unwrap();
+    stored.unwrap().wait().unwrap();
+    assert_eq!(refused.unwrap_err().kind(), ErrorKind::Conflict);
+    assert!(again.unwrap().already_stored);
+    assert_eq!((a.next_seq().unwrap(), b.next_seq().unwrap()), (Seq::new(1), Seq::new(0)));
 }
 
 #[test]
 fn a_host_feeds_its_own_projection_with_what_is_stored() {
-    in_both(|world| {
-        struct Turns(Vec<Seq>);
-        impl Projection for Turns {
-            fn apply(&mut self, event: &Admitted<'_>) {
-                if event.event().type_name == "turn/start" {
-                    self.0.push(event.event().seq);
-                }
+    struct Turns(Vec<Seq>);
+    impl Projection for Turns {
+        fn apply(&mut self, event: &Admitted<'_>) {
+            if event.event().type_name == "turn/start" {
+                self.0.push(event.event().seq);
             }
         }
-        let store = memory_store();
-        let session = store.create_session(header("s")).unwrap();
-        let turn = |n: u64| {
-            let start = Draft::new("turn/start", format!(r#"{{"turn":{n}}}"#));
-            [start, Draft::new("turn/end", format!(r#"{{"turn":{n},"reason":{{"kind":"completed"}}}}"#))]
-        };
-        session.append(&turn(1), AppendOptions::default()).unwrap().wait().unwrap();
-        world.rest(&store);
-        session.append(&turn(2), AppendOptions::default()).unwrap().wait().unwrap();
-        world.rest(&store);
-        let mut turns = Turns(Vec::new());
-        session.project(&mut turns).unwrap();
-        assert_eq!(turns.0, [Seq::new(0), Seq::new(2)]);
-    });
+    }
+    let store = memory_store();
+    let session = store.create_session(header("s")).unwrap();
+    let turn = |n: u64| {
+        let start = Draft::new("turn/start", format!(r#"{{"turn":{n}}}"#));
+        [start, Draft::new("turn/end", format!(r#"{{"turn":{n},"reason":{{"kind":"completed"}}}}"#))]
+    };
+    session.append(&turn(1), AppendOptions::default()).unwrap().wait().unwrap();
+    session.append(&turn(2), AppendOptions::default()).unwrap().wait().unwrap();
+    let mut turns = Turns(Vec::new());
+    session.project(&mut turns).unwrap();
+    assert_eq!(turns.0, [Seq::new(0), Seq::new(2)]);
 }
 
 #[test]
