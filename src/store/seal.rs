@@ -44,7 +44,8 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Io`], [`ErrorKind::Corrupt`] if something cannot be read; the store is as it was then. [`ErrorKind::Closed`].
+    /// [`ErrorKind::Io`], [`ErrorKind::Corrupt`] if something cannot be read, [`ErrorKind::Cancelled`]; the store is as it was then.
+    /// [`ErrorKind::Closed`].
     pub fn compact(&self) -> Result<Compacted> {
         let bytes_before = self.inner.stored_bytes()?;
         self.flush()?;
