@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use crate::{Error, ErrorKind, Result};
 
-/// A shared switch. Once it is thrown, reads through a handle made by
+/// A shared switch. Once it is thrown, reads, sealing and compaction through a handle made by
 /// [`Store::cancellable`](super::Store::cancellable) and imports by a
 /// [cancellable](crate::import::Importer::cancellable) importer end with [`ErrorKind::Cancelled`] and the reason as message.
 #[derive(Debug, Clone, Default)]

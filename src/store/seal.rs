@@ -45,7 +45,8 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Io`], [`ErrorKind::Corrupt`] if something cannot be read; the store holds what it held then. [`ErrorKind::Closed`].
+    /// [`ErrorKind::Io`], [`ErrorKind::Corrupt`] if something cannot be read, [`ErrorKind::Cancelled`]; the store holds what it
+    /// held then. [`ErrorKind::Closed`].
     pub fn compact(&self) -> Result<Compacted> {
         let bytes_before = self.inner.stored_bytes()?;
         self.inner.writer()?.release_reserve();

@@ -301,7 +301,7 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Io`], [`ErrorKind::Closed`].
+    /// [`ErrorKind::Io`], [`ErrorKind::Closed`], [`ErrorKind::Cancelled`].
     pub fn maintain(&self) -> Result<()> {
         self.inner.writer()?.maintain()?;
         let mut sealed = BTreeSet::new();

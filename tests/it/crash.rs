@@ -63,7 +63,7 @@ fn a_disk_that_lies_about_syncs_fails_the_same_check() {
 #[test]
 fn the_histories_write_headers_as_what_changed() {
     let mut patches = 0;
-    for seed in 0..6 {
+    for seed in 0..12 {
         let storage = FaultStorage::new(seed);
         let mut host = Host::open(&storage, &Arc::default(), seed).unwrap();
         for _ in 0..STEPS {

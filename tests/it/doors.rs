@@ -16,7 +16,7 @@ use sessionlog::{
     AppendOptions, Draft, Durability, Error, ErrorKind, Position, Result, Seq, SessionCondition,
 };
 
-use crate::support::{lines, memory_store, open};
+use crate::support::{Shaped, in_every_shape, lines, memory_store, open};
 
 /// What a door answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,12 +42,12 @@ struct Bad {
     import: Answer,
 }
 
-/// The seq of a bad event: that many good ones stand before it.
-const NEXT: u64 = 7;
+/// The seq of a bad event: that many good ones stand before it, enough of them for a checkpoint.
+const NEXT: u64 = 77;
 
 const USER: &str = r#"{"id":"u","role":"user","content":[],"source":{"kind":"user"}}"#;
 
-/// A turn with a call and its answer, an open one behind it.
+/// An open turn with a call and its answer, and notes behind them.
 fn good() -> Vec<String> {
     let call = r#"{"type":"tool-call","id":"c","name":"sh","arguments":"{}"}"#;
     let assistant = format!(
@@ -64,7 +64,9 @@ fn good() -> Vec<String> {
         ("step/end", r#"{"turn":1,"step":1}"#.to_owned(), ""),
     ];
     let line = |(seq, (kind, data, marks)): (u64, &(&str, String, &str))| event(seq, kind, data, marks);
-    (0..).zip(&events).map(line).collect()
+    let told = (0..).zip(&events).map(line);
+    let notes = (events.len() as u64..NEXT).map(|seq| event(seq, "todo/write", r#""note""#, ""));
+    told.chain(notes).collect()
 }
 
 fn event(seq: u64, kind: &str, data: &str, marks: &str) -> String {
@@ -138,7 +140,7 @@ fn envelopes() -> Vec<Bad> {
         text(r#""todo/write""#, r#""\ud800""#),
         text("}}", r#"},"ignorable":false}"#),
         text(&format!(r#""seq":{NEXT}"#), r#""seq":-1"#),
-        text(&format!(r#""seq":{NEXT}"#), r#""seq":"7""#),
+        text(&format!(r#""seq":{NEXT}"#), r#""seq":"77""#),
         Bad::in_text("[1]".into(), K::NotAnEvent),
         Bad::in_text(r#"{"type":"todo/write","da"#.into(), K::CorruptRecord),
     ]
@@ -225,7 +227,7 @@ fn surfaces() -> Vec<Bad> {
         op(r#"{"op":"replace","startSeq":1,"endSeq":3}"#),
         user(&sources("[]"), K::Provenance),
         user(&sources("[1,1]"), K::Provenance),
-        user(&sources("[7]"), K::Provenance),
+        user(&sources("[77]"), K::Provenance),
         Bad::in_text(malformed_source, K::Provenance),
         Bad { import: Normalises, ..ranges("[0,[1,3]]") },
         ranges("[[3,1]]"),
@@ -275,12 +277,15 @@ fn every_kind_that_an_event_can_be_refused_for_has_a_row() {
     assert_eq!(missing, Vec::<&K>::new(), "kinds without a row");
 }
 
-#[test]
-fn append_answers_as_the_table_says() {
-    for bad in table() {
-        let store = memory_store();
-        let session = store.create_session(SessionHeader::new("s", 5)).unwrap();
-        session.append(&drafts(&good()), AppendOptions::default()).unwrap().wait().unwrap();
+in_every_shape! {
+    append_answers_as_the_table_says,
+    loading_answers_as_the_table_says,
+    importing_into_what_is_stored_answers_as_the_table_says,
+}
+
+fn append_answers_as_the_table_says(case: &mut Shaped) {
+    for (n, bad) in table().into_iter().enumerate() {
+        let session = case.write(&format!("s{n}"), &drafts(&good()));
         let revision = session.revision().unwrap();
         let outcome = Draft::parse(&bad.json).and_then(|(draft, expected)| {
             let options = AppendOptions { expected, durability: Durability::Synced };
@@ -308,16 +313,18 @@ fn seeding_answers_as_the_table_says() {
     }
 }
 
-#[test]
-fn loading_answers_as_the_table_says() {
+fn loading_answers_as_the_table_says(case: &mut Shaped) {
     for bad in table() {
         let Some(stored) = Stored::of(&bad.json) else {
             assert_eq!(bad.load, Mute, "{} cannot be stored", bad.json);
             continue;
         };
-        let storage = MemoryStorage::new();
-        write_log(&storage, &stored);
-        let store = open(Arc::new(storage));
+        case.store.clone().close().unwrap();
+        case.storage = MemoryStorage::new();
+        write_log(&case.storage, &stored);
+        case.store = open(Arc::new(case.storage.clone()));
+        case.settle();
+        let store = &case.store;
         let session = store.session("s").unwrap();
         let outcome = session.with_state(|_| ());
         assert_eq!(answer(&outcome), bad.load, "{}: {outcome:?}", bad.json);
@@ -341,16 +348,38 @@ fn loading_answers_as_the_table_says() {
     }
 }
 
+/// The good events of a log are there already, and its bad one comes behind them or is refused with all the rest.
+fn importing_into_what_is_stored_answers_as_the_table_says(case: &mut Shaped) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("s.jsonl");
+    let importer = Importer::new(JudgeOptions::default());
+    for (n, bad) in table().into_iter().enumerate() {
+        let id = format!("s{n}");
+        case.write(&id, &drafts(&good()));
+        std::fs::write(&path, log_with(&id, &bad.json)).unwrap();
+        let plan = importer.plan(std::slice::from_ref(&path));
+        let imported = importer.import(&case.store, &plan.sources[0], &|_| ()).unwrap();
+        assert_eq!(judged(&imported), bad.import, "{}: {:?}", bad.json, imported.judgement.refusal);
+        let stored = lines(&case.store.session(&id).unwrap()).len() as u64;
+        let refused = matches!(bad.import, Refuses(_));
+        assert_eq!(stored, if refused { NEXT } else { NEXT + 2 }, "{}", bad.json);
+    }
+}
+
+/// A log of the good events, a bad one, and the end of the turn.
+fn log_with(id: &str, bad: &str) -> String {
+    let end = event(NEXT + 1, "turn/end", r#"{"turn":1,"reason":{"kind":"completed"}}"#, "");
+    let header = format!(r#"{{"type":"session","version":0,"id":"{id}","createdAt":5,"delegationDepth":0}}"#);
+    [&[header], &good()[..], &[bad.to_owned(), end]].concat().join("\n") + "\n"
+}
+
 #[test]
 fn importing_and_inspecting_answer_as_the_table_says() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("s.jsonl");
     let importer = Importer::new(JudgeOptions::default());
     for bad in table() {
-        let end = event(NEXT + 1, "turn/end", r#"{"turn":1,"reason":{"kind":"completed"}}"#, "");
-        let header = r#"{"type":"session","version":0,"id":"s","createdAt":5,"delegationDepth":0}"#;
-        let log = [&[header.to_owned()], &good()[..], &[bad.json.clone(), end]].concat();
-        std::fs::write(&path, log.join("\n") + "\n").unwrap();
+        std::fs::write(&path, log_with("s", &bad.json)).unwrap();
         let plan = importer.plan(std::slice::from_ref(&path));
         let store = memory_store();
         let inspected = importer.inspect(&plan.sources[0], &|_| ()).unwrap();

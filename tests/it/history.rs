@@ -192,7 +192,7 @@ impl Host {
     /// Does one thing that hosts do.
     pub(crate) fn step(&mut self) -> Result<()> {
         self.changes_before = self.history.lock().unwrap().changes.len();
-        match self.random.below(32) {
+        match self.random.below(33) {
             0..12 => self.append(Some(Durability::Synced)),
             12..17 => self.append(Some(Durability::Buffered)),
             17..20 => self.append(None),
@@ -203,6 +203,7 @@ impl Host {
             26..29 => self.store.maintain(),
             29 => self.flush(),
             30 => self.claim(),
+            31 => self.compact(),
             _ => self.reopen(),
         }
     }
@@ -279,6 +280,12 @@ impl Host {
 
     fn flush(&mut self) -> Result<()> {
         self.store.flush()?;
+        self.acknowledge(Durability::Synced);
+        Ok(())
+    }
+
+    fn compact(&mut self) -> Result<()> {
+        self.store.compact()?;
         self.acknowledge(Durability::Synced);
         Ok(())
     }

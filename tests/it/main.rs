@@ -14,11 +14,13 @@ mod history;
 mod layers;
 mod model;
 mod patches;
+mod processes;
 mod reads;
 mod redact;
 mod repairs;
 mod roundtrip;
 mod sealed_damage;
+mod sealed_list;
 mod sealing;
 mod sessions;
 #[cfg(feature = "sqlite")]

@@ -25,6 +25,8 @@ enum Step {
     Remove { id: &'static str },
     Resume { id: &'static str },
     Maintain,
+    Compact,
+    Close,
     Reopen,
 }
 
@@ -58,6 +60,8 @@ fn step() -> impl Strategy<Value = Step> {
         1 => id().prop_map(|id| Step::Remove { id }),
         1 => id().prop_map(|id| Step::Resume { id }),
         1 => Just(Step::Maintain),
+        1 => Just(Step::Compact),
+        1 => Just(Step::Close),
         2 => Just(Step::Reopen),
     ]
 }
@@ -71,7 +75,10 @@ proptest! {
         let mut store = open(&storage);
         let mut model = Model::new();
         for step in &steps {
-            if let Step::Reopen = step {
+            if let Step::Close = step {
+                store.clone().close().unwrap();
+            }
+            if let Step::Close | Step::Reopen = step {
                 drop(store);
                 store = open(&storage);
             }
@@ -114,7 +121,8 @@ fn take(store: &Store, model: &mut Model, step: &Step) {
         },
         Step::Resume { id } => resume(store, model, id),
         Step::Maintain => store.maintain().unwrap(),
-        Step::Reopen => {}
+        Step::Compact => drop(store.compact().unwrap()),
+        Step::Close | Step::Reopen => {}
     }
 }
 

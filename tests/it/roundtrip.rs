@@ -9,7 +9,7 @@ use sessionlog::{AppendOptions, Draft, Store};
 
 use crate::support::{lines, memory_store, shared};
 
-fn import_all(store: &Store, root: &Path) -> Vec<SourceReport> {
+pub(crate) fn import_all(store: &Store, root: &Path) -> Vec<SourceReport> {
     let importer = Importer::new(JudgeOptions::default());
     let plan = importer.plan(&[root.to_owned()]);
     assert!(plan.unreadable.is_empty());
@@ -23,7 +23,7 @@ fn inspect_all(root: &Path) -> Vec<SourceReport> {
 }
 
 /// What two judgements must agree on when they are about the same events.
-fn essence(judgement: &Judgement) -> String {
+pub(crate) fn essence(judgement: &Judgement) -> String {
     format!(
         "{:?} {:?} {:?} {:?} {:?} {:?}",
         judgement.header,

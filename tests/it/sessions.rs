@@ -1,4 +1,5 @@
 //! Sessions over a store: what a persistence layer of agent sessions must do (spec section 17.1), and what this one adds.
+//! All of it holds wherever the events lie.
 
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use sessionlog::{
     VerifyOptions,
 };
 
-use crate::support::{lines, memory_store, open, options};
+use crate::support::{Shaped, in_every_shape, lines, memory_store, open, options};
 
 fn store(storage: &MemoryStorage) -> Store {
     open(Arc::new(storage.clone()))
@@ -52,19 +53,35 @@ fn cut_turn(calls: &[&str], started: usize) -> Vec<Draft<'static>> {
     events
 }
 
-#[test]
-fn what_was_created_and_appended_is_loaded_again() {
-    let storage = MemoryStorage::new();
+in_every_shape! {
+    what_was_created_and_appended_is_loaded_again,
+    an_interrupted_turn_is_closed_by_resume_and_by_nothing_else,
+    calls_that_were_not_started_get_a_result_that_says_so,
+    calls_that_were_started_get_a_result_that_cites_them_and_advises,
+    reads_through_a_cancelled_handle_end_with_exactly_the_reason,
+    ranges_serve_suffixes_as_stored,
+    revisions_stand_still_between_changes,
+    stored_seqs_are_not_appended_again,
+    a_gap_in_front_of_or_inside_a_batch_is_refused,
+    data_that_is_not_lossless_json_is_rejected,
+    a_fork_shares_its_prefix_and_survives_its_parent,
+    registered_types_are_known_to_whoever_opens_the_store,
+    any_earlier_request_is_rebuilt_as_it_was,
+    a_reader_follows_a_writer_and_writes_nothing,
+    a_fork_without_events_of_its_own_keeps_its_last_time,
+    a_fork_has_its_own_messages_where_its_parent_went_on,
+    no_fork_begins_where_there_is_no_event,
+    submitted_batches_state_what_they_expect_and_stand_for_themselves,
+    a_host_feeds_its_own_projection_with_what_is_stored,
+    a_closed_store_is_read_and_not_written_to,
+}
+
+fn what_was_created_and_appended_is_loaded_again(case: &mut Shaped) {
     let mut meta = header("s");
     meta.cwd = Some("/srv".into());
-    let written = {
-        let store = store(&storage);
-        let session = store.create_session(meta.clone()).unwrap();
-        session.append(&cut_turn(&["c"], 1), AppendOptions::default()).unwrap().wait().unwrap();
-        lines(&session)
-    };
-    let store = store(&storage);
-    let session = store.session("s").unwrap();
+    let written = lines(&case.write_as(meta.clone(), &cut_turn(&["c"], 1)));
+    case.reopen();
+    let session = case.store.session("s").unwrap();
     assert_eq!(session.header(), &SessionHeader { delegation_depth: Some(0), ..meta });
     assert_eq!(lines(&session), written);
     assert_eq!(written.len(), 5);
@@ -82,12 +99,9 @@ fn a_malformed_header_is_rejected_and_leaves_the_id_free() {
     assert_eq!(store.session("s").unwrap().next_seq().unwrap(), Seq::new(1));
 }
 
-#[test]
-fn an_interrupted_turn_is_closed_by_resume_and_by_nothing_else() {
-    let storage = MemoryStorage::new();
-    let store = store(&storage);
-    let session = store.create_session(header("s")).unwrap();
-    session.append(&cut_turn(&[], 0), AppendOptions::default()).unwrap().wait().unwrap();
+fn an_interrupted_turn_is_closed_by_resume_and_by_nothing_else(case: &mut Shaped) {
+    let session = case.write("s", &cut_turn(&[], 0));
+    let store = &case.store;
     let revision = session.revision().unwrap();
     assert_eq!(store.list().unwrap()[0].condition, SessionCondition::OpenTurn);
     assert_eq!(session.with_state(|state| state.closers().unwrap().len()).unwrap(), 2);
@@ -104,12 +118,9 @@ fn an_interrupted_turn_is_closed_by_resume_and_by_nothing_else() {
     assert_eq!(lines(&store.session("s").unwrap()).len(), 7);
 }
 
-#[test]
-fn calls_that_were_not_started_get_a_result_that_says_so() {
-    let store = memory_store();
-    let session = store.create_session(header("s")).unwrap();
-    session.append(&cut_turn(&["c1"], 0), AppendOptions::default()).unwrap().wait().unwrap();
-    let events = lines(&store.resume("s").unwrap());
+fn calls_that_were_not_started_get_a_result_that_says_so(case: &mut Shaped) {
+    case.write("s", &cut_turn(&["c1"], 0));
+    let events = lines(&case.store.resume("s").unwrap());
     assert!(
         events[4].contains(r#""callId":"c1""#) && events[4].contains(r#""code":"TOOL_NOT_STARTED""#),
         "{}",
@@ -119,12 +130,9 @@ fn calls_that_were_not_started_get_a_result_that_says_so() {
     assert!(events[5].contains("step/end") && events[6].contains("turn/end"));
 }
 
-#[test]
-fn calls_that_were_started_get_a_result_that_cites_them_and_advises() {
-    let store = memory_store();
-    let session = store.create_session(header("s")).unwrap();
-    session.append(&cut_turn(&["c1"], 1), AppendOptions::default()).unwrap().wait().unwrap();
-    let resumed = store.resume("s").unwrap();
+fn calls_that_were_started_get_a_result_that_cites_them_and_advises(case: &mut Shaped) {
+    case.write("s", &cut_turn(&["c1"], 1));
+    let resumed = case.store.resume("s").unwrap();
     let result = &lines(&resumed)[5];
     assert!(
         result.contains(r#""error":{"name":"ToolOutcomeUnknownError","code":"TOOL_OUTCOME_UNKNOWN"}"#),
@@ -156,19 +164,12 @@ fn sessions_that_were_never_appended_to_are_not_listed() {
     assert_eq!(store.list().unwrap().len(), 1);
 }
 
-#[test]
-fn reads_through_a_cancelled_handle_end_with_exactly_the_reason() {
-    let store = memory_store();
+fn reads_through_a_cancelled_handle_end_with_exactly_the_reason(case: &mut Shaped) {
+    case.write("s", &[user(1)]);
+    let store = &case.store;
     let cancel = Cancel::new();
     let handle = store.cancellable(&cancel);
-    assert!(handle.list().unwrap().is_empty());
-    store
-        .create_session(header("s"))
-        .unwrap()
-        .append(&[user(1)], AppendOptions::default())
-        .unwrap()
-        .wait()
-        .unwrap();
+    assert_eq!(handle.list().unwrap().len(), 1);
     let session = handle.session("s").unwrap();
     cancel.cancel("the host shuts down");
     let failures = [
@@ -183,13 +184,9 @@ fn reads_through_a_cancelled_handle_end_with_exactly_the_reason() {
     assert_eq!(store.list().unwrap().len(), 1, "other handles go on");
 }
 
-#[test]
-fn ranges_serve_suffixes_as_stored() {
-    let store = memory_store();
-    let session = store.create_session(header("s")).unwrap();
-    for part in cut_turn(&["c"], 1).chunks(2) {
-        session.append(part, AppendOptions::default()).unwrap().wait().unwrap();
-    }
+fn ranges_serve_suffixes_as_stored(case: &mut Shaped) {
+    cut_turn(&["c"], 1).chunks(2).for_each(|part| drop(case.write("s", part)));
+    let session = case.store.session("s").unwrap();
     let seqs = |from, to| -> Vec<u64> {
         session.events(Seq::new(from)..Seq::new(to)).unwrap().map(|event| event.unwrap().seq.get()).collect()
     };
@@ -197,28 +194,22 @@ fn ranges_serve_suffixes_as_stored() {
     assert_eq!(seqs(3, 99), [3, 4]);
     assert_eq!(seqs(1, 2), [1]);
     assert_eq!(seqs(5, 9), Vec::<u64>::new());
-    assert_eq!(store.session("absent").unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(case.store.session("absent").unwrap_err().kind(), ErrorKind::NotFound);
 }
 
-#[test]
-fn revisions_stand_still_between_changes() {
-    let store = memory_store();
-    let session = store.create_session(header("s")).unwrap();
-    session.append(&[user(1)], AppendOptions::default()).unwrap().wait().unwrap();
-    let first = store.list().unwrap()[0].revision;
-    assert_eq!(store.list().unwrap()[0].revision, first);
-    session.append(&[user(2)], AppendOptions::default()).unwrap().wait().unwrap();
-    let second = store.list().unwrap()[0].revision;
+fn revisions_stand_still_between_changes(case: &mut Shaped) {
+    case.write("s", &[user(1)]);
+    let first = case.store.list().unwrap()[0].revision;
+    assert_eq!(case.store.list().unwrap()[0].revision, first);
+    let session = case.write("s", &[user(2)]);
+    let second = case.store.list().unwrap()[0].revision;
     assert_ne!(first, second);
     assert_eq!(session.revision().unwrap(), second);
 }
 
-#[test]
-fn stored_seqs_are_not_appended_again() {
-    let store = memory_store();
-    let session = store.create_session(header("s")).unwrap();
+fn stored_seqs_are_not_appended_again(case: &mut Shaped) {
     let at = |seq| AppendOptions { expected: Some(Seq::new(seq)), durability: Durability::Synced };
-    session.append(&[user(0), user(1)], at(0)).unwrap().wait().unwrap();
+    let session = case.write("s", &[user(0), user(1)]);
     let same = session.append(&[user(0), user(1)], at(0)).unwrap();
     assert!(same.already_stored);
     same.wait().unwrap();
@@ -231,24 +222,20 @@ fn stored_seqs_are_not_appended_again() {
     assert_eq!(session.next_seq().unwrap(), Seq::new(2));
 }
 
-#[test]
-fn a_gap_in_front_of_or_inside_a_batch_is_refused() {
-    let store = memory_store();
-    let session = store.create_session(header("s")).unwrap();
-    let gap = AppendOptions { expected: Some(Seq::new(1)), durability: Durability::Synced };
-    assert_eq!(session.append(&[user(0)], gap).unwrap_err().kind(), ErrorKind::Conflict);
-    let bad = user(1).replacing(Seq::new(5), Seq::new(5));
-    let refused = session.append(&[user(0), bad], AppendOptions::default()).unwrap_err();
-    assert_eq!((refused.kind(), refused.seq()), (ErrorKind::Rejected, Some(Seq::new(1))));
-    assert_eq!(session.next_seq().unwrap(), Seq::new(0), "nothing of a refused batch is stored");
-    session.append(&[user(0)], AppendOptions::default()).unwrap().wait().unwrap();
-    assert_eq!(session.surface().unwrap(), [Seq::new(0)]);
+fn a_gap_in_front_of_or_inside_a_batch_is_refused(case: &mut Shaped) {
+    let session = case.write("s", &[user(0)]);
+    let gap = AppendOptions { expected: Some(Seq::new(2)), durability: Durability::Synced };
+    assert_eq!(session.append(&[user(1)], gap).unwrap_err().kind(), ErrorKind::Conflict);
+    let bad = user(2).replacing(Seq::new(5), Seq::new(5));
+    let refused = session.append(&[user(1), bad], AppendOptions::default()).unwrap_err();
+    assert_eq!((refused.kind(), refused.seq()), (ErrorKind::Rejected, Some(Seq::new(2))));
+    assert_eq!(session.next_seq().unwrap(), Seq::new(1), "nothing of a refused batch is stored");
+    let session = case.write("s", &[user(1)]);
+    assert_eq!(session.surface().unwrap(), [Seq::new(0), Seq::new(1)]);
 }
 
-#[test]
-fn data_that_is_not_lossless_json_is_rejected() {
-    let store = memory_store();
-    let session = store.create_session(header("s")).unwrap();
+fn data_that_is_not_lossless_json_is_rejected(case: &mut Shaped) {
+    let session = case.write("s", &[user(0)]);
     for data in
         ["", "{", "undefined", "NaN", "Infinity", "1e400", "-0", "[1,-0.0]", "{\"a\":1}}", "\u{1}", "'x'"]
     {
@@ -256,27 +243,25 @@ fn data_that_is_not_lossless_json_is_rejected() {
             session.append(&[Draft::new("todo/write", data)], AppendOptions::default()).unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::Rejected, "{data}: {refused}");
     }
-    assert_eq!(session.next_seq().unwrap(), Seq::new(0));
+    assert_eq!(session.next_seq().unwrap(), Seq::new(1));
 }
 
-#[test]
-fn a_fork_shares_its_prefix_and_survives_its_parent() {
-    let storage = MemoryStorage::new();
-    {
-        let store = store(&storage);
-        let parent = store.create_session(header("parent")).unwrap();
-        let title = Draft::new("session/title", r#"{"title":"Old"}"#);
-        parent.append(&[user(0), user(1), title, user(2)], AppendOptions::default()).unwrap().wait().unwrap();
-        let child = store.fork("parent", Some(Seq::new(2)), "child").unwrap();
-        assert_eq!(child.header().seed_length, Some(3));
-        child.append(&[user(9)], AppendOptions::default()).unwrap().wait().unwrap();
-        let grandchild = store.fork("child", None, "grandchild").unwrap();
-        assert_eq!(grandchild.surface().unwrap(), child.surface().unwrap());
-        assert_eq!(store.fork("parent", Some(Seq::new(4)), "x").unwrap_err().kind(), ErrorKind::Invalid);
-        store.remove("parent").unwrap();
-        assert_eq!(parent.next_seq().unwrap_err().kind(), ErrorKind::NotFound);
-    }
-    let store = store(&storage);
+fn a_fork_shares_its_prefix_and_survives_its_parent(case: &mut Shaped) {
+    let title = Draft::new("session/title", r#"{"title":"Old"}"#);
+    case.write("parent", &[user(0), user(1), title, user(2)]);
+    let child = case.store.fork("parent", Some(Seq::new(2)), "child").unwrap();
+    assert_eq!(child.header().seed_length, Some(3));
+    let child = case.write("child", &[user(9)]);
+    let store = &case.store;
+    let parent = store.session("parent").unwrap();
+    let grandchild = store.fork("child", None, "grandchild").unwrap();
+    assert_eq!(grandchild.surface().unwrap(), child.surface().unwrap());
+    assert_eq!(store.fork("parent", Some(Seq::new(4)), "x").unwrap_err().kind(), ErrorKind::Invalid);
+    store.remove("parent").unwrap();
+    assert_eq!(parent.next_seq().unwrap_err().kind(), ErrorKind::NotFound);
+    case.settle();
+    case.reopen();
+    let store = &case.store;
     assert_eq!(store.session("parent").unwrap_err().kind(), ErrorKind::NotFound);
     let child = store.session("child").unwrap();
     let events = lines(&child);
@@ -295,32 +280,24 @@ fn a_fork_shares_its_prefix_and_survives_its_parent() {
     assert_eq!(lines(&store.session("child").unwrap()), events);
 }
 
-#[test]
-fn registered_types_are_known_to_whoever_opens_the_store() {
-    let storage = MemoryStorage::new();
+fn registered_types_are_known_to_whoever_opens_the_store(case: &mut Shaped) {
     let event = || [Draft::new("acme/metric", "1")];
-    {
-        let store = store(&storage);
-        let session = store.create_session(header("s")).unwrap();
-        assert_eq!(
-            session.append(&event(), AppendOptions::default()).unwrap_err().kind(),
-            ErrorKind::Unsupported
-        );
-        store.register_type("acme/metric").unwrap();
-        session.append(&event(), AppendOptions::default()).unwrap().wait().unwrap();
-        assert_eq!(store.register_type("turn/start").unwrap_err().kind(), ErrorKind::Invalid);
-    }
-    let store = store(&storage);
-    let session = store.session("s").unwrap();
+    let session = case.write("s", &[user(0)]);
+    assert_eq!(
+        session.append(&event(), AppendOptions::default()).unwrap_err().kind(),
+        ErrorKind::Unsupported
+    );
+    case.store.register_type("acme/metric").unwrap();
+    case.write("s", &event());
+    assert_eq!(case.store.register_type("turn/start").unwrap_err().kind(), ErrorKind::Invalid);
+    case.reopen();
+    let session = case.store.session("s").unwrap();
     assert_eq!(session.with_state(|state| state.last_time()).unwrap(), Some(1_000));
     session.append(&event(), AppendOptions::default()).unwrap().wait().unwrap();
-    assert_eq!(lines(&session).len(), 2);
+    assert_eq!(lines(&session).len(), 3);
 }
 
-#[test]
-fn any_earlier_request_is_rebuilt_as_it_was() {
-    let store = memory_store();
-    let session = store.create_session(header("s")).unwrap();
+fn any_earlier_request_is_rebuilt_as_it_was(case: &mut Shaped) {
     let snapshot = |system: &str, reason: &str| {
         let data = format!(
             r#"{{"header":{{"config":{{"provider":"p","model":"m"}},"system":"{system}"}},"reason":"{reason}"}}"#
@@ -329,7 +306,7 @@ fn any_earlier_request_is_rebuilt_as_it_was() {
     };
     let summary = user(5).replacing(Seq::new(0), Seq::new(1)).with_sources(vec![Seq::new(0), Seq::new(1)]);
     let events = [user(0), user(1), snapshot("one", "initial"), summary, snapshot("two", "change"), user(6)];
-    session.append(&events, AppendOptions::default()).unwrap().wait().unwrap();
+    let session = case.write("s", &events);
     let then = session.request_at(Seq::new(2)).unwrap();
     assert_eq!(then.surface, [Seq::new(0), Seq::new(1)]);
     assert_eq!(then.header.unwrap().text(), r#"{"config":{"provider":"p","model":"m"},"system":"one"}"#);
@@ -347,70 +324,80 @@ fn any_earlier_request_is_rebuilt_as_it_was() {
     assert!(session.request_at(Seq::new(1)).unwrap().header.is_none());
 }
 
-#[test]
-fn a_reader_follows_a_writer_and_writes_nothing() {
-    let storage = MemoryStorage::new();
-    let writer = store(&storage);
-    let session = writer.create_session(header("s")).unwrap();
-    session.append(&[user(0)], AppendOptions::default()).unwrap().wait().unwrap();
-    let reader = options().open_storage_read_only(Arc::new(storage.clone())).unwrap();
+fn a_reader_follows_a_writer_and_writes_nothing(case: &mut Shaped) {
+    case.write("s", &[user(0)]);
+    let reader = options().open_storage_read_only(Arc::new(case.storage.clone())).unwrap();
     let seen = reader.session("s").unwrap();
     assert_eq!(seen.surface().unwrap().len(), 1);
-    session.append(&[user(1)], AppendOptions::default()).unwrap().wait().unwrap();
-    let other = writer.create_session(header("t")).unwrap();
-    other.append(&[user(0)], AppendOptions::default()).unwrap().wait().unwrap();
+    case.write("s", &[user(1)]);
+    case.write("t", &[user(0)]);
+    assert_eq!(seen.surface().unwrap().len(), 1, "as of the last refresh");
     reader.refresh().unwrap();
     assert_eq!(seen.surface().unwrap().len(), 2);
     assert_eq!(reader.list().unwrap().len(), 2);
     assert_eq!(seen.append(&[user(2)], AppendOptions::default()).unwrap_err().kind(), ErrorKind::Invalid);
-    assert_eq!(options().open_storage(Arc::new(storage)).unwrap_err().kind(), ErrorKind::Locked);
+    assert_eq!(options().open_storage(Arc::new(case.storage.clone())).unwrap_err().kind(), ErrorKind::Locked);
 }
 
-#[test]
-fn a_fork_without_events_of_its_own_keeps_its_last_time() {
-    let storage = MemoryStorage::new();
+fn a_fork_without_events_of_its_own_keeps_its_last_time(case: &mut Shaped) {
     let listed = |store: &Store| {
         let all = store.list().unwrap();
         all.into_iter().find(|info| info.header.id == "child").unwrap()
     };
-    let before = {
-        let store = store(&storage);
-        let seed = [user(0).at_time(77), Draft::new("session/end-seed", "{}").at_time(99)];
-        store.seed_session(header("parent"), &seed).unwrap();
-        store.fork("parent", None, "child").unwrap();
-        listed(&store)
-    };
+    let seed = [user(0).at_time(77), Draft::new("session/end-seed", "{}").at_time(99)];
+    case.store.seed_session(header("parent"), &seed).unwrap();
+    case.settle();
+    case.store.fork("parent", None, "child").unwrap();
+    let before = listed(&case.store);
+    case.settle();
+    case.reopen();
     assert_eq!(before.last_time, Some(99));
-    let after = listed(&store(&storage));
+    let after = listed(&case.store);
     assert_eq!((after.last_time, after.bytes, after.revision), (Some(99), before.bytes, before.revision));
 }
 
-#[test]
-fn no_fork_begins_where_there_is_no_event() {
-    let store = memory_store();
-    store.seed_session(header("parent"), &[user(0)]).unwrap();
+/// The parent's events behind the shared ones lie in one frame, or in one unit, with them.
+fn a_fork_has_its_own_messages_where_its_parent_went_on(case: &mut Shaped) {
+    case.write("parent", &[user(0), user(1), Draft::new("todo/write", "1"), user(3)]);
+    case.store.fork("parent", Some(Seq::new(0)), "child").unwrap();
+    case.write("child", &[user(7), user(8)]);
+    case.store.fork("child", Some(Seq::new(2)), "grandchild").unwrap();
+    case.write("grandchild", &[user(9), user(10)]);
+    for (id, expected) in [("child", &["u0", "u7", "u8"][..]), ("grandchild", &["u0", "u7", "u9", "u10"])] {
+        let messages = case.store.session(id).unwrap().request().unwrap().messages;
+        let is_told = |(message, id): (&String, &&str)| message.contains(&format!(r#""id":"{id}""#));
+        assert!(
+            messages.len() == expected.len() && messages.iter().zip(expected).all(is_told),
+            "{messages:?}"
+        );
+    }
+}
+
+fn no_fork_begins_where_there_is_no_event(case: &mut Shaped) {
+    case.store.seed_session(header("parent"), &[user(0)]).unwrap();
+    case.settle();
     for at in [2, u64::MAX - 1, u64::MAX] {
-        let refused = store.fork("parent", Some(Seq::new(at)), "child").unwrap_err();
+        let refused = case.store.fork("parent", Some(Seq::new(at)), "child").unwrap_err();
         assert_eq!((refused.kind(), refused.seq()), (ErrorKind::Invalid, Some(Seq::new(at))));
     }
 }
 
-#[test]
-fn submitted_batches_state_what_they_expect_and_stand_for_themselves() {
-    let store = memory_store();
-    let (a, b) = (store.create_session(header("a")).unwrap(), store.create_session(header("b")).unwrap());
-    let drafts = [user(0)];
+fn submitted_batches_state_what_they_expect_and_stand_for_themselves(case: &mut Shaped) {
+    case.write("a", &[user(0)]);
+    case.write("b", &[user(0)]);
+    let store = &case.store;
+    let (a, b) = (store.session("a").unwrap(), store.session("b").unwrap());
+    let drafts = [user(1)];
     let at = |session, seq| Submission { session, drafts: &drafts, expected: Some(Seq::new(seq)) };
-    let outcomes = store.submit(&[at(&a, 0), at(&b, 1), at(&a, 0)], Durability::Synced);
+    let outcomes = store.submit(&[at(&a, 1), at(&b, 2), at(&a, 1)], Durability::Synced);
     let [stored, refused, again] = <[_; 3]>::try_from(outcomes).unwrap();
     stored.unwrap().wait().unwrap();
     assert_eq!(refused.unwrap_err().kind(), ErrorKind::Conflict);
     assert!(again.unwrap().already_stored);
-    assert_eq!((a.next_seq().unwrap(), b.next_seq().unwrap()), (Seq::new(1), Seq::new(0)));
+    assert_eq!((a.next_seq().unwrap(), b.next_seq().unwrap()), (Seq::new(2), Seq::new(1)));
 }
 
-#[test]
-fn a_host_feeds_its_own_projection_with_what_is_stored() {
+fn a_host_feeds_its_own_projection_with_what_is_stored(case: &mut Shaped) {
     struct Turns(Vec<Seq>);
     impl Projection for Turns {
         fn apply(&mut self, event: &Admitted<'_>) {
@@ -419,24 +406,20 @@ fn a_host_feeds_its_own_projection_with_what_is_stored() {
             }
         }
     }
-    let store = memory_store();
-    let session = store.create_session(header("s")).unwrap();
     let turn = |n: u64| {
         let start = Draft::new("turn/start", format!(r#"{{"turn":{n}}}"#));
         [start, Draft::new("turn/end", format!(r#"{{"turn":{n},"reason":{{"kind":"completed"}}}}"#))]
     };
-    session.append(&turn(1), AppendOptions::default()).unwrap().wait().unwrap();
-    session.append(&turn(2), AppendOptions::default()).unwrap().wait().unwrap();
+    case.write("s", &turn(1));
+    let session = case.write("s", &turn(2));
     let mut turns = Turns(Vec::new());
     session.project(&mut turns).unwrap();
     assert_eq!(turns.0, [Seq::new(0), Seq::new(2)]);
 }
 
-#[test]
-fn a_closed_store_is_read_and_not_written_to() {
-    let store = memory_store();
-    let session = store.create_session(header("s")).unwrap();
-    session.append(&[user(0)], AppendOptions::default()).unwrap().wait().unwrap();
+fn a_closed_store_is_read_and_not_written_to(case: &mut Shaped) {
+    let session = case.write("s", &[user(0)]);
+    let store = &case.store;
     assert_eq!(session.surface().unwrap().len(), 1);
     store.clone().close().unwrap();
     let refused = [

@@ -3,10 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use sessionlog::event::SessionHeader;
 use sessionlog::format::FrameHeader;
 use sessionlog::log::{Damage, LogReader, Visitor};
 use sessionlog::storage::{MemoryStorage, Storage};
-use sessionlog::{Position, Seq, Session, Store, StoreOptions};
+use sessionlog::{AppendOptions, Draft, Position, Seq, Session, Store, StoreOptions};
 
 /// The shared data, or `None` with a visible message where it is absent. Under CI it must be there.
 pub(crate) fn shared() -> Option<PathBuf> {
@@ -32,6 +33,92 @@ pub(crate) fn open(storage: Arc<dyn Storage>) -> Store {
 pub(crate) fn memory_store() -> Store {
     open(Arc::new(MemoryStorage::new()))
 }
+
+/// Where the events of a session have come to lie when they are looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Shape {
+    /// In raw segments.
+    Raw,
+    /// In a sealed file, rewritten while the store stays open.
+    SealedBeneath,
+    /// In a sealed file, from which the session is resumed.
+    Sealed,
+    /// The first half as in [`Sealed`](Self::Sealed), and more in a raw segment behind it.
+    SealedAndTail,
+}
+
+impl Shape {
+    pub(crate) const ALL: [Self; 4] = [Self::Raw, Self::SealedBeneath, Self::Sealed, Self::SealedAndTail];
+}
+
+/// A store in memory whose sessions come to lie in one shape.
+pub(crate) struct Shaped {
+    pub(crate) storage: MemoryStorage,
+    pub(crate) store: Store,
+    shape: Shape,
+}
+
+impl Shaped {
+    pub(crate) fn new(shape: Shape) -> Self {
+        let storage = MemoryStorage::new();
+        Self { store: open(Arc::new(storage.clone())), storage, shape }
+    }
+
+    /// Runs a test in each shape; the last one told is the one that failed.
+    pub(crate) fn each(test: impl Fn(&mut Self)) {
+        for shape in Shape::ALL {
+            eprintln!("{shape:?}");
+            test(&mut Self::new(shape));
+        }
+    }
+
+    /// Appends to a session, which is made if need be. Handles from before this are of no use.
+    pub(crate) fn write(&mut self, id: &str, drafts: &[Draft<'_>]) -> Session {
+        self.write_as(SessionHeader::new(id, 5), drafts)
+    }
+
+    pub(crate) fn write_as(&mut self, header: SessionHeader, drafts: &[Draft<'_>]) -> Session {
+        let id = header.id.clone();
+        let sealed = if self.shape == Shape::SealedAndTail { drafts.len().div_ceil(2) } else { drafts.len() };
+        let session = self.store.session(&id).or_else(|_| self.store.create_session(header)).unwrap();
+        session.append(&drafts[..sealed], AppendOptions::default()).unwrap().wait().unwrap();
+        drop(session);
+        self.settle();
+        let session = self.store.session(&id).unwrap();
+        if sealed < drafts.len() {
+            session.append(&drafts[sealed..], AppendOptions::default()).unwrap().wait().unwrap();
+        }
+        session
+    }
+
+    /// Seals what was written, as the shape says.
+    pub(crate) fn settle(&mut self) {
+        match self.shape {
+            Shape::Raw => {}
+            Shape::SealedBeneath => drop(self.store.compact().unwrap()),
+            Shape::Sealed | Shape::SealedAndTail => {
+                self.store.compact().unwrap();
+                self.reopen();
+            }
+        }
+    }
+
+    /// Closes the store and opens it again.
+    pub(crate) fn reopen(&mut self) {
+        self.store.clone().close().unwrap();
+        self.store = open(Arc::new(self.storage.clone()));
+    }
+}
+
+/// Makes a test of each named function of a [`Shaped`] store: it is run in every shape.
+macro_rules! in_every_shape {
+    ($($name:ident),+ $(,)?) => {
+        mod in_every_shape {
+            $(#[test] fn $name() { $crate::support::Shaped::each(super::$name) })+
+        }
+    };
+}
+pub(crate) use in_every_shape;
 
 /// The events of a session as JSON lines.
 pub(crate) fn lines(session: &Session) -> Vec<String> {
