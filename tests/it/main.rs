@@ -18,6 +18,7 @@ mod redact;
 mod repairs;
 mod roundtrip;
 mod sealed_damage;
+mod sealed_sizes;
 mod sealing;
 mod sessions;
 #[cfg(feature = "sqlite")]
