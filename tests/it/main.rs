@@ -21,6 +21,7 @@ mod repairs;
 mod roundtrip;
 mod sealed_damage;
 mod sealed_list;
+mod sealed_sizes;
 mod sealing;
 mod sessions;
 #[cfg(feature = "sqlite")]
