@@ -190,10 +190,13 @@ fn a_session_that_cannot_be_written_stops_no_other() {
     }
     let listed = bench.run(&["ls"]).stdout;
     assert!(listed.contains('…') && listed.lines().all(|line| line.chars().count() < 200), "{listed}");
+    let root = bench.path("root").join("_no-cwd");
+    std::fs::create_dir_all(&root).unwrap();
+    std::fs::write(root.join("a"), "in the way").unwrap();
     let root = bench.path("root").to_str().unwrap().to_owned();
     let run = bench.run(&["--json", "export", "--all", "--to", &root]);
     assert_eq!((run.code, run.documents().len()), (1, 2), "{}", run.stderr);
-    assert!(run.stderr.contains("too long"), "{}", run.stderr);
+    assert!(run.stderr.contains("root/_no-cwd/a"), "{}", run.stderr);
 }
 
 #[test]
