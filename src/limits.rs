@@ -30,7 +30,7 @@ pub const SEGMENT_BYTES_MAX: u64 = 1 << 30;
 /// Size of one step of zeroing ahead in the active segment, in bytes.
 pub const ZERO_AHEAD_STEP_BYTES: u64 = 4 << 20;
 /// Space that a store keeps on the disk for removals and compactions, in bytes.
-pub const RESERVE_BYTES: u64 = 256 << 10;
+pub const RESERVE_BYTES: u64 = 16 << 10;
 /// Bytes that may wait in the commit queue before callers wait for room.
 pub const QUEUE_BYTES_MAX: u64 = 64 << 20;
 /// Unsynced bytes in the log above which upkeep syncs them: about what recovery may have to move.
@@ -51,7 +51,7 @@ pub const PATCH_BASES_MAX: usize = 64;
 /// Their bytes together; one of any size may come on top.
 pub const PATCH_BASES_BYTES_MAX: usize = 8 << 20;
 /// Data text after which a unit of a sealed file is closed, in bytes; a longer event has a unit of its own.
-pub const SEALED_UNIT_TEXT_BYTES: usize = 8 << 10;
+pub const SEALED_UNIT_TEXT_BYTES: usize = 10 << 10;
 /// Most events in one unit of a sealed file.
 pub const SEALED_UNIT_EVENTS_MAX: u32 = 2048;
 /// Encoded envelopes after which a unit of a sealed file is closed, in bytes.

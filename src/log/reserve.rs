@@ -12,7 +12,7 @@ use crate::limits::RESERVE_BYTES;
 
 /// Its name. Other releases leave it alone.
 pub(super) const RESERVE_NAME: &str = "reserve.tmp";
-static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+static ZEROS: [u8; 4 << 10] = [0; 4 << 10];
 
 #[derive(Debug)]
 pub(super) struct Reserve {
