@@ -7,7 +7,7 @@
 use super::catalog::{Catalog, Row};
 use super::session::{Entry, Session};
 use crate::format::sealed::{SealedName, SessionRow};
-use crate::ids::Seq;
+use crate::ids::{Seq, SessionKey};
 use crate::log::SealedFile;
 use crate::{Error, ErrorKind, Result};
 
@@ -65,14 +65,15 @@ impl Catalog {
         if self.lost_rows.is_empty() {
             return;
         }
-        let mut entries: Vec<_> = self.by_key.values().cloned().collect();
-        entries.sort_unstable_by_key(|entry| entry.key);
         for lost in std::mem::take(&mut self.lost_rows) {
             if !self.sealed.iter().any(|file| file.name() == lost.file) {
                 continue;
             }
-            let from = entries.partition_point(|entry| entry.key.get() <= lost.after);
-            let between = entries[from..].iter().take_while(|entry| entry.key.get() < lost.before);
+            // No range with an end: in a malformed file the rows may stand in any order.
+            let behind = self.by_key.range(SessionKey::new(lost.after)..).map(|(_, entry)| entry);
+            let between = behind
+                .skip_while(|entry| entry.key.get() == lost.after)
+                .take_while(|entry| entry.key.get() < lost.before);
             let candidates: Vec<_> = between.filter(|entry| lost.may_be_of(entry)).collect();
             for entry in &candidates {
                 let row = &mut entry.state.lock().row;
