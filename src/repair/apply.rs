@@ -87,7 +87,7 @@ impl Repairer {
         if source.stamp != plan.seen.file {
             return Err(written_to(&plan.path));
         }
-        let found = pass::run(&source, &self.options, &plan.route, progress, files)?;
+        let found = pass::lines::run(&source, &self.options, &plan.route, progress, files)?;
         source.unchanged()?;
         let same = found.digest == plan.seen.digest && found.summary == plan.summary;
         if same { Ok(()) } else { Err(written_to(&plan.path)) }

@@ -21,6 +21,8 @@ pub struct Branch {
     pub line: Option<u64>,
     /// Byte offset of that record in the (decompressed) text.
     pub offset: Option<u64>,
+    /// Of a session in a database: the row of that record.
+    pub row: Option<i64>,
     /// Events from there on.
     pub events: u64,
     /// Time of the first of them, in milliseconds since the Unix epoch.
@@ -40,8 +42,14 @@ pub(super) struct Claim<'a> {
     pub(super) time: Option<i64>,
     pub(super) type_name: &'a str,
     pub(super) digest: u128,
-    pub(super) line: u64,
-    pub(super) offset: u64,
+    pub(super) place: Spot,
+}
+
+/// Where a record stands in its source.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Spot {
+    Text { line: u64, offset: u64 },
+    Row(i64),
 }
 
 /// Where a record stands.
@@ -83,8 +91,7 @@ struct Known {
     seq: u64,
     digest: u128,
     time: Option<i64>,
-    line: u64,
-    offset: u64,
+    place: Spot,
 }
 
 impl Branches {
@@ -149,11 +156,17 @@ impl Branches {
         let claimed_by_others = self.tracks[1..].iter().map(|other| other.first).min();
         let first = if index == 0 { claimed_by_others.unwrap_or(0) } else { track.first };
         let start = track.at(first);
+        let (line, offset, row) = match start.map(|known| known.place) {
+            Some(Spot::Text { line, offset }) => (Some(line), Some(offset), None),
+            Some(Spot::Row(row)) => (None, None, Some(row)),
+            None => (None, None, None),
+        };
         Branch {
             number: index + 1,
             first_seq: Seq::new(first),
-            line: start.map(|known| known.line),
-            offset: start.map(|known| known.offset),
+            line,
+            offset,
+            row,
             events: track.next.saturating_sub(first),
             first_time: start.and_then(|known| known.time),
             last_time: track.last_time,
@@ -183,8 +196,8 @@ impl Track {
         if self.known.len() == REPAIR_RECORDS_COMPARED_MAX {
             self.known.pop_front();
         }
-        let &Claim { digest, time, line, offset, .. } = claim;
-        self.known.push_back(Known { seq: claim.seq.get(), digest, time, line, offset });
+        let &Claim { digest, time, place, .. } = claim;
+        self.known.push_back(Known { seq: claim.seq.get(), digest, time, place });
     }
 
     /// The record that holds `seq`, if it is known.
@@ -209,8 +222,8 @@ mod tests {
         for (line, &(seq, word)) in (2..).zip(records) {
             let digest = u128::from(seq) << 32 | u128::from(u32::from(word));
             let seq = Seq::new(seq);
-            let claim =
-                Claim { seq, events: 1, time: Some(5), type_name: "x", digest, line, offset: line * 10 };
+            let place = Spot::Text { line, offset: line * 10 };
+            let claim = Claim { seq, events: 1, time: Some(5), type_name: "x", digest, place };
             stands.push(branches.place(&claim));
         }
         (branches, stands)

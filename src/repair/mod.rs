@@ -21,7 +21,7 @@ pub use apply::Applied;
 pub use branches::Branch;
 pub use plan::{Action, Plan, Step, Steps, Summary, Total};
 
-use self::pass::{Findings, Nowhere, Route};
+use self::pass::{Findings, Nowhere, Route, lines};
 use self::plan::Seen;
 use self::source::Source;
 use crate::error::{Error, ErrorKind, Result};
@@ -84,25 +84,12 @@ impl Repairer {
     /// meanwhile, [`ErrorKind::Io`]. A log that cannot be repaired is no error: see [`Plan::refusal`].
     pub fn plan(&self, path: &Path, branch: Option<usize>, progress: &dyn Fn(u64)) -> Result<Plan> {
         let source = Source::look(path)?;
-        let mut route = Route::default();
-        let pass = |route: &Route| pass::run(&source, &self.options, route, progress, &mut Nowhere);
-        let mut findings = pass(&route)?;
-        let branches = findings.branches.described();
-        if let Some(number) = branch {
-            if number == 0 || number > branches.len().max(1) {
-                let message =
-                    format!("repair: the log has no branch {number}; it has {}", branches.len().max(1));
-                return Err(Error::new(ErrorKind::Invalid, message).with_path(path));
-            }
-            if number > 1 {
-                route.way = findings.branches.way_to(number - 1);
-                findings = pass(&route)?;
-            }
+        if let Some(refusal) = source.foreign() {
+            return Ok(Plan::refused(path, source.format(), source.stamp, refusal));
         }
-        if let Some(end) = findings.unclosable.filter(|_| findings.refusal.is_none()) {
-            route.end = Some(end);
-            findings = pass(&route)?;
-        }
+        let pass = |route: &Route| lines::run(&source, &self.options, route, progress, &mut Nowhere);
+        let Way { route, findings, branches } =
+            Way::find(&pass, branch).map_err(|error| error.with_path(path))?;
         source.unchanged()?;
         let Findings { header, steps, summary, packed, digest, refusal, .. } = findings;
         Ok(Plan {
@@ -113,10 +100,46 @@ impl Repairer {
             summary,
             branch: branch.filter(|_| !branches.is_empty()),
             branches,
-            refusal: source.foreign().or(refusal),
+            refusal,
             packed,
             route,
             seen: Seen { file: source.stamp, digest },
         })
+    }
+}
+
+/// What of a log is kept, found in as many passes as it takes.
+struct Way {
+    route: Route,
+    findings: Findings,
+    branches: Vec<Branch>,
+}
+
+impl Way {
+    /// Makes passes until the log that they keep has an end that can be closed. `branch` chooses among those of a fork.
+    fn find(pass: &dyn Fn(&Route) -> Result<Findings>, branch: Option<usize>) -> Result<Self> {
+        let mut route = Route::default();
+        let mut findings = pass(&route)?;
+        if findings.unordered {
+            route.as_written = true;
+            findings = pass(&route)?;
+        }
+        let branches = findings.branches.described();
+        if let Some(number) = branch {
+            if number == 0 || number > branches.len().max(1) {
+                let message =
+                    format!("repair: the log has no branch {number}; it has {}", branches.len().max(1));
+                return Err(Error::new(ErrorKind::Invalid, message));
+            }
+            if number > 1 {
+                route.way = findings.branches.way_to(number - 1);
+                findings = pass(&route)?;
+            }
+        }
+        if let Some(end) = findings.unclosable.filter(|_| findings.refusal.is_none()) {
+            route.end = Some(end);
+            findings = pass(&route)?;
+        }
+        Ok(Self { route, findings, branches })
     }
 }

@@ -1,22 +1,23 @@
-//! One pass over a source: takes lines apart, places records on branches, and runs those of the way that is kept through
-//! the gate.
+//! One pass over a log: places records on branches, and runs those of the way that is kept through the gate. Where records
+//! come from, and what stands between them, is the part of [`lines`] and of `rows`.
 //!
 //! A plan is what a pass finds without writing; applying it is the same pass with a [`Sink`]. Both decide alike because
 //! nothing here knows which of the two it is. Memory is that of the largest record, the projections and the branches.
 
-use super::branches::{Branches, Claim, Stands};
-use super::pieces::{Junk, Pieces, What};
+pub(super) mod lines;
+
+use self::lines::LineState;
+use super::branches::{Branches, Claim, Spot, Stands};
 use super::plan::{Action, Step, Steps, Summary};
-use super::source::Source;
 use crate::error::Result;
 use crate::event::json::Digester;
 use crate::event::{
-    Candidate, Event, Family, Origin, Payload, Refusal, RefusalKind, RepairKind, SessionHeader, SessionState,
-    WarningKind, admit, legacy_kind, legacy_refusal, parse_header_line, parse_record,
+    Candidate, Event, Family, Origin, Payload, Refusal, RefusalKind, SessionHeader, SessionState,
+    WarningKind, admit, legacy_kind, legacy_refusal, parse_record,
 };
 use crate::ids::Seq;
 use crate::import::packed::{self, CHUNK_TYPE, Rows};
-use crate::import::{Decoded, Item, JudgeOptions, PADDING_RULES, Record, Session};
+use crate::import::{Decoded, JudgeOptions, Session};
 
 /// Takes what a pass keeps, and what it cuts.
 pub(super) trait Sink {
@@ -46,11 +47,13 @@ pub(super) struct Route {
     pub(super) way: Vec<(usize, Option<Seq>)>,
     /// Where the way ends, and why it must.
     pub(super) end: Option<(Seq, RefusalKind)>,
+    /// Of rows: in the order in which they were written, which tells writers apart, not in that of their seqs.
+    pub(super) as_written: bool,
 }
 
 impl Default for Route {
     fn default() -> Self {
-        Self { way: vec![(0, None)], end: None }
+        Self { way: vec![(0, None)], end: None, as_written: false }
     }
 }
 
@@ -66,30 +69,8 @@ pub(super) struct Findings {
     pub(super) refusal: Option<Refusal>,
     /// Why the turn that is open at the end cannot be closed, and the end of the last one that is closed.
     pub(super) unclosable: Option<(Seq, RefusalKind)>,
-}
-
-/// Makes one pass.
-pub(super) fn run(
-    source: &Source,
-    options: &JudgeOptions,
-    route: &Route,
-    progress: &dyn Fn(u64),
-    sink: &mut dyn Sink,
-) -> Result<Findings> {
-    let mut reader = source.open(progress)?;
-    let mut pass = Pass::new(options, route, sink);
-    while let Some((item, frame)) = source.next(&mut reader)? {
-        match item {
-            Item::Record(record) => pass.line(&record, frame)?,
-            Item::Fault(refusal) => pass.fault(refusal, frame),
-            Item::TornFrame { offset, bytes } => pass.torn_frame(offset, bytes, frame),
-            // Readers of databases alone yield these, and no pass uses one.
-            Item::Unusable(_, refusal) => pass.fault(refusal, frame),
-            Item::HeaderRow { .. } => {}
-        }
-    }
-    pass.settle_padding(source.stamp.bytes, source.is_plain());
-    Ok(pass.finish())
+    /// Rows that were read in the order of their seqs claim one twice: the order in which they were written tells by whom.
+    pub(super) unordered: bool,
 }
 
 struct Pass<'p> {
@@ -107,25 +88,22 @@ struct Pass<'p> {
     legacy: Option<Refusal>,
     /// Why the next event of the way is missing, once it is known.
     broken: Option<RefusalKind>,
-    /// The log of another session begins: nothing that follows belongs to this one.
-    foreign: bool,
     /// Seq after the last `turn/end`.
     last_closed: Seq,
-    /// The first line that a carriage return ends, and how many there are.
-    carriage_returns: Option<(Place, u64)>,
-    /// A line of nothing but NULs: where it begins, how much of it was seen, and its step.
-    padding: Option<(u64, u64, usize)>,
+    lines: LineState,
 }
 
 /// Where something stands.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 struct Place {
     line: Option<u64>,
     offset: Option<u64>,
     frame: Option<u64>,
+    row: Option<i64>,
 }
 
-/// An object on its line.
+/// A record that is a JSON object.
+#[derive(Clone, Copy)]
 struct Object<'a> {
     place: Place,
     bytes: &'a [u8],
@@ -133,6 +111,14 @@ struct Object<'a> {
     digest: u128,
     seq: Option<Seq>,
     events: u64,
+    /// It may be a packed row: its type says so.
+    may_pack: bool,
+}
+
+impl<'a> Object<'a> {
+    fn new(place: Place, bytes: &'a [u8], decoded: &'a Decoded<'a>) -> Self {
+        Self { place, bytes, decoded, digest: digest_of(bytes), seq: None, events: 1, may_pack: true }
+    }
 }
 
 impl<'p> Pass<'p> {
@@ -151,25 +137,12 @@ impl<'p> Pass<'p> {
             refusal: None,
             legacy: None,
             broken: None,
-            foreign: false,
             last_closed: Seq::new(0),
-            carriage_returns: None,
-            padding: None,
+            lines: LineState::default(),
         }
     }
 
     fn finish(mut self) -> Findings {
-        if self.header.is_none() {
-            let (kind, message) = match self.steps.is_empty() {
-                true => (RefusalKind::Empty, "there is nothing in it, not even a session header"),
-                false => (RefusalKind::NoHeader, "no session header can be read in it"),
-            };
-            self.refusal.get_or_insert_with(|| Refusal::new(kind, "header-line", message));
-        }
-        if let Some((place, lines)) = self.carriage_returns.take() {
-            let message = format!("a carriage return stands before the line feed of {lines} lines: they go");
-            self.step(Action::StripCarriageReturns, "crlf", place, lines, || message);
-        }
         self.summary.events_kept = self.session.next_seq().get();
         let unclosable = match self.close() {
             Ok(open_turn) => {
@@ -179,6 +152,7 @@ impl<'p> Pass<'p> {
             Err(refusal) => Some((self.last_closed, refusal.kind)),
         };
         Findings {
+            unordered: false,
             header: self.header.map(|(header, _)| header),
             steps: self.steps,
             summary: self.summary,
@@ -188,6 +162,28 @@ impl<'p> Pass<'p> {
             refusal: self.legacy.or(self.refusal),
             unclosable,
         }
+    }
+
+    /// Whether nothing that may follow can change that the log is refused.
+    fn is_decided(&self) -> bool {
+        let foreign =
+            |refusal: &Refusal| matches!(refusal.kind, RefusalKind::NewerFormat | RefusalKind::OlderFormat);
+        self.refusal.as_ref().is_some_and(foreign)
+            || self.legacy.as_ref().is_some_and(|legacy| legacy.kind == RefusalKind::LegacyHeaderDelta)
+    }
+
+    /// Takes note of a record; `false` if the log is refused and no record counts any more.
+    fn counts(&mut self, object: &Object<'_>) -> bool {
+        let decoded = object.decoded;
+        self.digest.bytes(&object.digest.to_le_bytes());
+        if let Some(kind) = legacy_kind(&decoded.text, &decoded.scan) {
+            let refusal = placed(legacy_refusal(kind, decoded.seq_member("seq")), object.place);
+            // The kinds stand in the order in which the format looks for them (spec section 6.1).
+            if self.legacy.as_ref().is_none_or(|standing| kind < standing.kind) {
+                self.legacy = Some(refusal);
+            }
+        }
+        self.refusal.is_none() && self.legacy.is_none()
     }
 
     /// Whether a turn is open at the end; every load must be able to close it (spec section 9).
@@ -201,162 +197,10 @@ impl<'p> Pass<'p> {
         Ok(open)
     }
 
-    fn line(&mut self, record: &Record<'_>, frame: Option<u64>) -> Result<()> {
-        let place = Place { line: Some(record.line), offset: Some(record.offset), frame };
-        self.settle_padding(record.offset, true);
-        self.digest.bytes(&record.offset.to_le_bytes());
-        let (mut pieces, mut objects, mut last_is_object) = (0_u64, 0_u64, false);
-        for piece in Pieces::of(record.bytes) {
-            let place = Place { offset: Some(record.offset + piece.at as u64), ..place };
-            let bytes = piece.bytes.len() as u64;
-            pieces += 1;
-            last_is_object = false;
-            match piece.what {
-                What::Bom => {
-                    let message = "a byte order mark stands before the record: it goes";
-                    self.step(Action::StripBom, RefusalKind::Bom.as_str(), place, bytes, || message.into());
-                }
-                What::Nuls => {
-                    let message = "NUL bytes that no writer wrote: they go";
-                    let kind = if record.ended { RefusalKind::NulPadding.as_str() } else { NUL_TAIL };
-                    self.step(Action::StripPadding, kind, place, bytes, || message.into());
-                    if piece.at == 0 && piece.bytes.len() == record.bytes.len() {
-                        let seen = bytes + u64::from(record.ended);
-                        let index = self.steps.listed().len().saturating_sub(1);
-                        self.padding = Some((record.offset, seen, index));
-                    }
-                }
-                What::Object(decoded) => {
-                    (objects, last_is_object) = (objects + 1, true);
-                    if objects == 2 {
-                        let message = "several whole records stand on this line: each gets its own";
-                        let kind = RefusalKind::GluedRecord.as_str();
-                        self.step(Action::SplitLine, kind, place, 0, || message.into());
-                    }
-                    self.object(place, piece.bytes, &decoded)?;
-                }
-                What::Junk(junk) => self.junk(place, piece.bytes, junk, record.ended),
-            }
-        }
-        if pieces == 0 {
-            let bytes = record.bytes.len() as u64 + u64::from(record.ended);
-            let kind = RefusalKind::BlankRecord.as_str();
-            self.step(Action::DropBlank, kind, place, bytes, || "the line is blank: it goes".into());
-        } else if record.ended && record.bytes.ends_with(b"\r") {
-            self.carriage_returns.get_or_insert((place, 0)).1 += 1;
-        }
-        if last_is_object && !record.ended {
-            let message = "the last record is whole and has no line feed: it gets one";
-            let kind = RepairKind::TornTail.as_str();
-            self.step(Action::EndLine, kind, place, 0, || message.into());
-        }
-        Ok(())
-    }
-
-    /// A long run of NULs is handed over shortened; where the next line begins tells its length.
-    fn settle_padding(&mut self, next_offset: u64, known: bool) {
-        if let Some((offset, seen, index)) = self.padding.take().filter(|_| known) {
-            self.steps.add_bytes(index, next_offset.saturating_sub(offset + seen));
-        }
-    }
-
-    fn fault(&mut self, refusal: Refusal, frame: Option<u64>) {
-        let frame = frame.filter(|_| refusal.kind != RefusalKind::Limit);
-        self.digest.bytes(refusal.kind.as_str().as_bytes());
-        self.digest.bytes(&refusal.offset.unwrap_or_default().to_le_bytes());
-        let place = Place { line: refusal.line, offset: refusal.offset, frame };
-        let (action, what) = match refusal.kind {
-            RefusalKind::ZstdFirstFrame => (Action::Reframe, "the text is framed anew"),
-            _ if PADDING_RULES.contains(&refusal.rule) => (Action::StripPadding, "they go"),
-            RefusalKind::Limit => (Action::Drop, "it is lost"),
-            _ => (Action::Drop, "what the frame held is lost"),
-        };
-        if action == Action::Drop {
-            self.summary.events_lost += u64::from(refusal.kind == RefusalKind::Limit);
-            self.lose(self.session.next_seq(), 0);
-        }
-        self.step(action, refusal.kind.as_str(), place, 0, || format!("{}: {what}", refusal.message));
-    }
-
-    fn torn_frame(&mut self, offset: u64, bytes: u64, frame: Option<u64>) {
-        self.digest.bytes(&[offset, bytes].map(u64::to_le_bytes).concat());
-        let place = Place { line: None, offset: Some(offset), frame };
-        self.step(Action::Drop, RepairKind::TornFrame.as_str(), place, 0, || {
-            format!("the zstd frame is cut or broken within its {bytes} bytes: what it still yields is read, the rest is lost")
-        });
-    }
-
-    fn junk(&mut self, place: Place, bytes: &[u8], junk: Junk, ended: bool) {
-        self.digest.bytes(bytes);
-        let kind = if ended || !junk.was_record { junk.kind.as_str() } else { RepairKind::TornTail.as_str() };
-        let (events, count) = (u64::from(junk.was_record), bytes.len() as u64);
-        self.summary.events_lost += events;
-        if junk.was_record {
-            self.lose(junk.seq.unwrap_or(self.session.next_seq()), count);
-        } else {
-            self.summary.bytes_lost += count;
-        }
-        self.steps.add(Action::Drop, kind, (events, count), || Step {
-            seq: junk.seq,
-            type_name: junk.type_name,
-            ..step(Action::Drop, kind, place, events, count, format!("{}; it is lost", junk.message))
-        });
-    }
-
-    fn object(&mut self, place: Place, bytes: &[u8], decoded: &Decoded<'_>) -> Result<()> {
-        let digest = digest_of(bytes);
-        self.digest.bytes(&digest.to_le_bytes());
-        if let Some(kind) = legacy_kind(&decoded.text, &decoded.scan) {
-            let refusal = placed(legacy_refusal(kind, decoded.seq_member("seq")), place);
-            // The kinds stand in the order in which the format looks for them (spec section 6.1).
-            if self.legacy.as_ref().is_none_or(|standing| kind < standing.kind) {
-                self.legacy = Some(refusal);
-            }
-        }
-        if self.refusal.is_some() || self.legacy.is_some() {
-            return Ok(());
-        }
-        let object = Object { place, bytes, decoded, digest, seq: None, events: 1 };
-        let Some((header, header_digest)) = &self.header else {
-            self.header_line(&object);
-            return Ok(());
-        };
-        if self.foreign {
-            return self.cut(&object, RefusalKind::NotAnEvent, "it follows the header of another session");
-        }
-        if decoded.member("type").is_some_and(|name| name.is_str("session"))
-            && decoded.member("seq").is_none()
-        {
-            if *header_digest == digest {
-                self.repeated(&object);
-                return Ok(());
-            }
-            self.foreign = !decoded.member("id").is_some_and(|id| id.is_str(&header.id));
-            let message = if self.foreign {
-                "the log of another session begins here"
-            } else {
-                "a second header of this session"
-            };
-            return self.cut(&object, RefusalKind::NotAnEvent, message);
-        }
-        self.event(object)
-    }
-
-    fn header_line(&mut self, object: &Object<'_>) {
-        match parse_header_line(&object.decoded.text) {
-            Ok(header) => {
-                self.session = Session::new(&header.id, header.seed_length);
-                self.header = Some((header, object.digest));
-                self.replaced_bytes(object);
-            }
-            Err(refusal) => self.refusal = Some(placed(refusal, object.place)),
-        }
-    }
-
     fn event(&mut self, mut object: Object<'_>) -> Result<()> {
         let decoded = object.decoded;
-        let rows = match packed::expand(&decoded.text, &decoded.scan) {
-            Ok(rows) => rows,
+        let rows = match object.may_pack.then(|| packed::expand(&decoded.text, &decoded.scan)).transpose() {
+            Ok(rows) => rows.flatten(),
             Err(refusal) => {
                 object.seq = refusal.seq;
                 return self.cut(&object, refusal.kind, &refusal.message);
@@ -381,13 +225,18 @@ impl<'p> Pass<'p> {
             time,
             type_name: &type_name,
             digest: object.digest,
-            line: object.place.line.unwrap_or_default(),
-            offset: object.place.offset.unwrap_or_default(),
+            place: match object.place.row {
+                Some(row) => Spot::Row(row),
+                None => Spot::Text {
+                    line: object.place.line.unwrap_or_default(),
+                    offset: object.place.offset.unwrap_or_default(),
+                },
+            },
         };
         match self.branches.place(&claim) {
             Stands::On(branch) => match self.route.way.iter().find(|(on, _)| *on == branch) {
                 Some(&(_, until)) if until.is_none_or(|until| seq < until) => {
-                    self.gate(object, seq, rows, until)
+                    self.gate(object, seq, rows, (branch, until))
                 }
                 _ => self.other_branch(&object, branch),
             },
@@ -404,13 +253,13 @@ impl<'p> Pass<'p> {
         }
     }
 
-    /// Runs an event, or the events of a row below `until`, through the gate.
+    /// Runs an event, or the events of a row as far as the way goes along its branch, through the gate.
     fn gate(
         &mut self,
         object: Object<'_>,
         seq: Seq,
         rows: Option<Rows<'_>>,
-        until: Option<Seq>,
+        (branch, until): (usize, Option<Seq>),
     ) -> Result<()> {
         if let Some((end, kind)) = self.route.end
             && seq >= end
@@ -421,22 +270,37 @@ impl<'p> Pass<'p> {
         if seq != self.session.next_seq() {
             return self.behind_gap(&object, seq);
         }
-        let Some(rows) = rows else {
-            let candidate = parse_record(&object.decoded.text, &object.decoded.scan);
-            return match candidate {
-                Ok(candidate) => self.admit(&object, candidate),
-                Err(refusal) => self.refused(&object, refusal),
-            };
-        };
+        match rows {
+            Some(rows) => self.members(&object, rows, (branch, until))?,
+            None => match parse_record(&object.decoded.text, &object.decoded.scan) {
+                Ok(candidate) => self.admit(&object, candidate)?,
+                Err(refusal) => self.refused(&object, refusal)?,
+            },
+        }
+        if self.session.next_seq() > seq {
+            self.replaced_bytes(&object);
+        }
+        Ok(())
+    }
+
+    fn members(
+        &mut self,
+        object: &Object<'_>,
+        rows: Rows<'_>,
+        (branch, until): (usize, Option<Seq>),
+    ) -> Result<()> {
+        let end = rows.next_seq().get() + object.events;
         for member in rows {
+            // What is kept of a row is not lost with the rest of it.
+            let rest = Object { seq: Some(member.seq), events: end - member.seq.get(), ..*object };
             if until.is_some_and(|until| member.seq >= until) {
-                let left = seq.get() + object.events - member.seq.get();
-                return self.other_branch(&Object { seq: Some(member.seq), events: left, ..object }, 0);
+                return self.other_branch(&rest, branch);
             }
-            if self.broken.is_none() {
-                let mut candidate = Candidate::new(CHUNK_TYPE, member.time, Payload::from(member.data));
-                candidate.seq = Some(member.seq);
-                self.admit(&object, candidate)?;
+            let mut candidate = Candidate::new(CHUNK_TYPE, member.time, Payload::from(member.data));
+            candidate.seq = Some(member.seq);
+            self.admit(&rest, candidate)?;
+            if self.broken.is_some() || self.refusal.is_some() {
+                break;
             }
         }
         Ok(())
@@ -447,7 +311,6 @@ impl<'p> Pass<'p> {
             Ok(event) => event,
             Err(refusal) => return self.refused(object, refusal),
         };
-        self.replaced_bytes(object);
         let normalised = event.warnings().iter().filter(|warning| warning.kind == WarningKind::Normalised);
         for warning in normalised {
             let message = || warning.message.clone();
@@ -554,11 +417,9 @@ impl<'p> Pass<'p> {
     }
 }
 
-const NUL_TAIL: &str = RepairKind::NulTail.as_str();
-
 fn step(action: Action, kind: &'static str, place: Place, events: u64, bytes: u64, message: String) -> Step {
-    let Place { line, offset, frame } = place;
-    Step { action, kind, line, offset, frame, seq: None, type_name: None, events, bytes, message }
+    let Place { line, offset, frame, row } = place;
+    Step { action, kind, line, offset, frame, row, seq: None, type_name: None, events, bytes, message }
 }
 
 fn placed(mut refusal: Refusal, place: Place) -> Refusal {

@@ -1,7 +1,7 @@
 //! What a repair would do: steps, each lossless or lossy, and their sums.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::branches::Branch;
@@ -83,6 +83,8 @@ pub struct Step {
     pub offset: Option<u64>,
     /// Number of the zstd frame, from 1, in which the place ends; absent in plain logs.
     pub frame: Option<u64>,
+    /// The row of an SQLite table, which has no line and no offset.
+    pub row: Option<i64>,
     /// The (first) event concerned.
     pub seq: Option<Seq>,
     /// Its type, or that of the packed row that holds it.
@@ -202,6 +204,23 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// The plan of a source of which nothing is to be read.
+    pub(super) fn refused(path: &Path, format: JsonlFormat, file: Stamp, refusal: Refusal) -> Self {
+        Self {
+            path: path.to_owned(),
+            format,
+            header: None,
+            steps: Steps::default(),
+            summary: Summary::default(),
+            branches: Vec::new(),
+            branch: None,
+            refusal: Some(refusal),
+            packed: false,
+            route: Route::default(),
+            seen: Seen { file, digest: 0 },
+        }
+    }
+
     /// Whether there is nothing to do: the source loads as it is, except that an open turn is closed.
     #[must_use]
     pub fn is_sound(&self) -> bool {

@@ -1,6 +1,7 @@
 //! Damaged logs become logs that load: what is kept, what is lost, and that nothing else is touched.
 
 mod patient;
+mod told;
 
 use std::fs;
 
