@@ -78,6 +78,8 @@ pub const REDACTION_HELD_BYTES_MAX: usize = 128 << 20;
 pub const FRAME_STARTS_TRIED_MAX: u32 = 64;
 /// Last records of each branch of a log under repair that later ones are compared with.
 pub const REPAIR_RECORDS_COMPARED_MAX: usize = 1 << 18;
+/// Steps that the plan for a database lists of all its sessions; of further sessions the sums are kept.
+pub const REPAIR_STEPS_LISTED_MAX: usize = 10_000;
 /// Most branches of a forked log that a repair tells apart.
 pub const REPAIR_BRANCHES_MAX: usize = 8;
 /// Largest state of one session in a checkpoint once decoded, in bytes; a larger one is folded at each resume.

@@ -11,7 +11,7 @@ use rusqlite::{Connection, OpenFlags, Statement, params};
 
 use super::pack::{Packer, Piece};
 use super::publish::{Temporary, publish_temporary};
-use super::redact::Redactor;
+use super::redact::{Redactor, Sink};
 use super::session::each_event;
 use crate::Session;
 use crate::error::{Error, ErrorKind, Result};
@@ -63,8 +63,18 @@ impl SqliteWriter {
         packed: bool,
         redactor: Option<&mut Redactor<'_>>,
     ) -> Result<()> {
+        self.events_of(session.header(), packed, |sink| each_event(session, redactor, sink))
+    }
+
+    /// Adds a session with the events that `write` hands on, as [`session`](Self::session) does.
+    pub(crate) fn events_of(
+        &mut self,
+        header: &SessionHeader,
+        packed: bool,
+        write: impl FnOnce(&mut Sink<'_>) -> Result<()>,
+    ) -> Result<()> {
         self.batch("BEGIN")?;
-        match self.add(session, packed, redactor) {
+        match self.add(header, packed, write) {
             Ok(()) => self.batch("COMMIT"),
             Err(error) => {
                 // Many a failure rolls back by itself, and then there is nothing left to roll back. The first error is
@@ -81,29 +91,45 @@ impl SqliteWriter {
     ///
     /// [`ErrorKind::Conflict`] when the name was taken meanwhile; [`ErrorKind::Io`].
     pub fn finish(self) -> Result<()> {
-        let Self { connection, file, temporary, path, .. } = self;
-        connection.close().map_err(|(_, error)| failed(&path, error))?;
-        publish_temporary(temporary, file, &path, |_| Ok(()))
+        self.finish_checked(|_| Ok(()))
     }
 
-    fn add(&mut self, session: &Session, packed: bool, redactor: Option<&mut Redactor<'_>>) -> Result<()> {
+    /// The same for a database that `check`, which is handed where it is until then, finds good.
+    pub(crate) fn finish_checked(self, check: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
+        let Self { connection, file, temporary, path, .. } = self;
+        connection.close().map_err(|(_, error)| failed(&path, error))?;
+        publish_temporary(temporary, file, &path, check)
+    }
+
+    fn add(
+        &mut self,
+        header: &SessionHeader,
+        packed: bool,
+        write: impl FnOnce(&mut Sink<'_>) -> Result<()>,
+    ) -> Result<()> {
         let Self { connection, path, encoder, .. } = self;
-        let end = session.next_seq()?;
-        add_header(connection, session.header(), end).map_err(|error| error.with_path(&*path))?;
+        add_header(connection, header).map_err(|error| error.with_path(&*path))?;
         let statement = connection.prepare("INSERT INTO events VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)");
         let mut rows = Rows {
             statement: statement.map_err(|error| failed(path, error))?,
-            id: session.id(),
+            id: &header.id,
             path,
             encoder,
             sources: Vec::new(),
+            inserted: false,
         };
         let mut packer = packed.then(Packer::default);
-        each_event(session, redactor, &mut |event| match &mut packer {
+        write(&mut |event| match &mut packer {
             Some(packer) => packer.push(event, &mut |piece| rows.add(piece)),
             None => rows.add(Piece::Event(event)),
         })?;
-        packer.map_or(Ok(()), |mut packer| packer.flush(&mut |piece| rows.add(piece)))
+        packer.map_or(Ok(()), |mut packer| packer.flush(&mut |piece| rows.add(piece)))?;
+        if rows.inserted {
+            // As the reference counts: one for each batch.
+            let counted = connection.execute("UPDATE sessions SET revision = 1 WHERE id = ?1", [&header.id]);
+            counted.map_err(|error| failed(path, error))?;
+        }
+        Ok(())
     }
 
     fn batch(&self, sql: &str) -> Result<()> {
@@ -118,6 +144,7 @@ struct Rows<'c> {
     path: &'c Path,
     encoder: &'c mut DataEncoder,
     sources: Vec<u8>,
+    inserted: bool,
 }
 
 impl Rows<'_> {
@@ -167,6 +194,7 @@ impl Rows<'_> {
         let seq_cell = i64::try_from(seq.get()).unwrap_or(i64::MAX);
         let [data, sources, op, mark] = [data, sources, op, mark].map(ToSqlOutput::Borrowed);
         let cells: [&dyn ToSql; 8] = [&self.id, &seq_cell, &type_name, &time, &data, &sources, &op, &mark];
+        self.inserted = true;
         self.statement.execute(cells).map(drop).map_err(|error| failed(self.path, error).with_seq(seq))
     }
 }
@@ -189,7 +217,8 @@ fn begin(path: &Path) -> rusqlite::Result<Connection> {
     Ok(connection)
 }
 
-fn add_header(connection: &Connection, header: &SessionHeader, end: Seq) -> Result<()> {
+/// The row of a session without events.
+fn add_header(connection: &Connection, header: &SessionHeader) -> Result<()> {
     let string = |value: &Option<JsonString<'static>>, name: &str| match value {
         None => Ok(None),
         Some(value) => value.to_str().map(|text| Some(text.to_owned())).ok_or_else(|| {
@@ -201,10 +230,8 @@ fn add_header(connection: &Connection, header: &SessionHeader, end: Seq) -> Resu
         }),
     };
     let integer = |value: Option<u64>| value.map(|value| i64::try_from(value).unwrap_or(i64::MAX));
-    // As the reference counts: one for each batch.
-    let revision = i64::from(end > Seq::new(0));
     let inserted = connection.execute(
-        "INSERT INTO sessions VALUES (?1, 0, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+        "INSERT INTO sessions VALUES (?1, 0, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, 0)",
         params![
             header.id,
             header.created_at,
@@ -215,7 +242,6 @@ fn add_header(connection: &Connection, header: &SessionHeader, end: Seq) -> Resu
             integer(header.delegation_depth),
             string(&header.agent_preset, "agentPreset")?,
             uuid(connection).map_err(|error| failed(Path::new(""), error))?,
-            revision,
         ],
     );
     inserted.map(drop).map_err(|error| match error.sqlite_error_code() {

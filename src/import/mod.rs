@@ -27,6 +27,8 @@ pub use stored::judge_session;
 pub use zstd_frames::ZstdFrames;
 
 pub(crate) use counted::Counted;
+#[cfg(feature = "sqlite")]
+pub(crate) use database::{Judged, judge_all, salvage};
 pub(crate) use decode::{Decoded, decode, marked};
 pub(crate) use judge::Session;
 pub(crate) use zstd_frames::PADDING_RULES;

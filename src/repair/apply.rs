@@ -161,32 +161,40 @@ impl Sink for Files {
 
 /// Fingerprint of events in order.
 #[derive(Default)]
-struct EventDigest {
+pub(super) struct EventDigest {
     digester: Digester,
     line: String,
 }
 
 impl EventDigest {
-    fn take(&mut self, event: &Event<'_>) {
+    pub(super) fn take(&mut self, event: &Event<'_>) {
         self.line.clear();
         event.write_json(&mut self.line);
         self.digester.bytes(self.line.as_bytes());
     }
 
-    fn finish(&self) -> u128 {
+    /// The session of the events so far ends.
+    #[cfg(feature = "sqlite")]
+    pub(super) fn session(&mut self, header: &SessionHeader) {
+        self.line.clear();
+        header.write_json(&mut self.line);
+        self.digester.bytes(self.line.as_bytes());
+    }
+
+    pub(super) fn finish(&self) -> u128 {
         self.digester.finish()
     }
 }
 
 /// Where what is lost to `out` is saved.
-fn beside(out: &Path) -> PathBuf {
+pub(super) fn beside(out: &Path) -> PathBuf {
     let mut name = out.as_os_str().to_owned();
     name.push(".cut.jsonl");
     PathBuf::from(name)
 }
 
 /// A name to write to must be free; links of any kind that have it are in the way as well.
-fn free(name: &Path, source: &Path) -> Result<()> {
+pub(super) fn free(name: &Path, source: &Path) -> Result<()> {
     if fs::symlink_metadata(name).is_err() {
         return Ok(());
     }

@@ -10,6 +10,8 @@
 
 mod apply;
 mod branches;
+#[cfg(feature = "sqlite")]
+mod database;
 mod pass;
 mod pieces;
 mod plan;
@@ -19,6 +21,8 @@ use std::path::Path;
 
 pub use apply::Applied;
 pub use branches::Branch;
+#[cfg(feature = "sqlite")]
+pub use database::{DatabasePlan, DatabaseSummary, SessionPlan};
 pub use plan::{Action, Plan, Step, Steps, Summary, Total};
 
 use self::pass::{Findings, Nowhere, Route, lines};

@@ -5,6 +5,8 @@
 //! nothing here knows which of the two it is. Memory is that of the largest record, the projections and the branches.
 
 pub(super) mod lines;
+#[cfg(feature = "sqlite")]
+pub(super) mod rows;
 
 use self::lines::LineState;
 use super::branches::{Branches, Claim, Spot, Stands};

@@ -32,6 +32,10 @@ pub enum Action {
     DropRepeated,
     /// Lossless: an older v0 shape is brought up to date (spec section 12).
     Normalise,
+    /// Lossless: a cell of a database that is of another type than the format wants is stored as that.
+    Retype,
+    /// Lossless: what a database has beside its sessions, an index or the id of the store, is made anew.
+    Rebuild,
     /// Lossy: bytes that are no UTF-8 become U+FFFD; the event stays.
     ReplaceBytes,
     /// Lossy: bytes that hold no record, or no whole one, go.
@@ -56,6 +60,8 @@ impl Action {
             Self::Reframe => "reframe",
             Self::DropRepeated => "drop-repeated",
             Self::Normalise => "normalise",
+            Self::Retype => "retype",
+            Self::Rebuild => "rebuild",
             Self::ReplaceBytes => "replace-bytes",
             Self::Drop => "drop",
             Self::Cut => "cut",
@@ -149,6 +155,12 @@ impl Steps {
         if total.steps <= WARNINGS_LISTED_MAX {
             self.listed.push(step());
         }
+    }
+
+    /// Keeps no step any more, only the sums.
+    #[cfg(feature = "sqlite")]
+    pub(super) fn unlist(&mut self) {
+        self.listed = Vec::new();
     }
 
     /// Corrects the bytes of the last step of its kind, which were not known when it was added.

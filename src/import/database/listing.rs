@@ -230,7 +230,7 @@ fn shown(row: &Row<'_>, index: usize) -> String {
 }
 
 /// The one row of `persistence_state` has the store's id.
-fn check_store_id(connection: &Connection) -> rusqlite::Result<Result<(), Refusal>> {
+pub(super) fn check_store_id(connection: &Connection) -> rusqlite::Result<Result<(), Refusal>> {
     let mut statement = connection.prepare("SELECT store_id FROM persistence_state WHERE singleton = 1")?;
     let mut rows = statement.query([])?;
     let sound = match rows.next()? {

@@ -7,6 +7,7 @@
 mod cells;
 mod listing;
 mod rows;
+pub(crate) mod salvage;
 mod source;
 
 use std::ffi::c_int;
@@ -23,9 +24,9 @@ use rusqlite::{Connection, ErrorCode, OptionalExtension};
 use self::rows::{RowOptions, SessionRows};
 use self::source::{OpenFault, Point};
 use super::part::{Refused, Waiting};
-use super::{Item, RecordSource};
+use super::{Item, JudgeOptions, Judgement, RecordSource, judge};
 use crate::error::Error;
-use crate::event::{Refusal, RefusalKind, SessionHeader};
+use crate::event::{Event, Refusal, RefusalKind, SessionHeader};
 use crate::sqlite::Schema;
 use crate::{Cancel, Result};
 
@@ -278,6 +279,42 @@ impl Opened {
         told.map_err(OpenFault::from)?;
         Ok(connection)
     }
+}
+
+/// What [`judge_all`] comes by.
+pub(crate) enum Judged<'a> {
+    /// The next event of a session.
+    Event(&'a Event<'a>),
+    /// The end of a session.
+    Session(&'a Judgement),
+    /// Something wrong with the database as a whole, or why it is not read.
+    Fault(&'a Refusal),
+}
+
+/// Judges every session of a database, in the order of their ids, as an import does.
+///
+/// # Errors
+///
+/// [`ErrorKind::Io`](crate::ErrorKind::Io), and those of `take`.
+pub(crate) fn judge_all(
+    path: &Path,
+    options: &JudgeOptions,
+    take: &mut dyn FnMut(Judged<'_>) -> Result<()>,
+) -> Result<()> {
+    let waiting = Waiting::default();
+    let opened = Database::open(path, &waiting);
+    let (database, contents) = match opened.map_err(|e| Error::io("read database", e).with_path(path))? {
+        Ok(opened) => opened,
+        Err(refusal) => return take(Judged::Fault(&refusal)),
+    };
+    contents.faults.iter().try_for_each(|fault| take(Judged::Fault(fault)))?;
+    for key in &contents.sessions {
+        let judgement = database.read(key, options.lossy_utf8, &waiting, &|_| (), |records| {
+            judge(records, options, &mut |admitted| take(Judged::Event(admitted.event())))
+        })?;
+        take(Judged::Session(&judgement))?;
+    }
+    Ok(())
 }
 
 /// Why a database is not read.

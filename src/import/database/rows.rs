@@ -2,7 +2,8 @@
 //!
 //! A cell of the wrong shape is a fault wherever it stands; a cell that does not decode makes its row unusable, which
 //! an open tail may hold (spec section 21). Nothing is coerced: every cell is looked at as what it is stored as. Memory
-//! is one row. Text of a cell joins a line only after it was found to be JSON by itself.
+//! is one row. Text of a cell joins a line only after it was found to be JSON by itself. A salvage alone reads loose types
+//! as well, where what they stand for is certain.
 
 use std::io;
 
@@ -69,7 +70,14 @@ impl<'a> SessionRows<'a> {
         Ok(Self {
             announced: Some(header),
             rows: Some(rows),
-            composer: Composer { schema, lossy_utf8: options.lossy_utf8, decoder, line: Vec::new() },
+            composer: Composer {
+                schema,
+                lossy_utf8: options.lossy_utf8,
+                loose: false,
+                decoder,
+                line: Vec::new(),
+                retyped: None,
+            },
             read: 0,
             line: 0,
             offset: 0,
@@ -113,7 +121,7 @@ impl RecordSource for SessionRows<'_> {
         };
         self.read += 1;
         (self.progress)(self.read);
-        let composed = match Cells::of(row, self.composer.schema) {
+        let composed = match Cells::of(row, self.composer.schema, false) {
             Ok(cells) => {
                 self.next_seq = cells.seq + 1;
                 let placed = |refusal: Refusal| refusal.at_row(cells.rowid).at_seq(Seq::new(cells.seq));
@@ -142,13 +150,13 @@ impl RecordSource for SessionRows<'_> {
 }
 
 /// A row, its cells in the shapes that the format gives them.
-struct Cells<'r> {
+pub(super) struct Cells<'r> {
     rowid: i64,
     seq: u64,
     type_name: &'r str,
     time: i64,
     data: Data<'r>,
-    sources: Option<&'r [u8]>,
+    sources: Option<Sources<'r>>,
     surface_op: Option<&'r str>,
     mark: Mark,
 }
@@ -157,6 +165,14 @@ struct Cells<'r> {
 enum Data<'r> {
     Text(&'r [u8]),
     Blob(&'r [u8]),
+    Integer(i64),
+    Real(f64),
+}
+
+#[derive(Clone, Copy)]
+enum Sources<'r> {
+    Varints(&'r [u8]),
+    Json(&'r str),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -167,7 +183,7 @@ enum Mark {
 }
 
 /// What is wrong with a row.
-enum RowFault {
+pub(super) enum RowFault {
     /// A cell has the wrong shape.
     Fatal(Refusal),
     /// A cell does not decode.
@@ -175,7 +191,8 @@ enum RowFault {
 }
 
 impl<'r> Cells<'r> {
-    fn of(row: &'r Row<'_>, schema: Schema) -> Result<Self, Refusal> {
+    /// The cells of a row. `loose` takes numbers as data and JSON text as sources, too.
+    pub(super) fn of(row: &'r Row<'_>, schema: Schema, loose: bool) -> Result<Self, Refusal> {
         let cell = |index| row.get_ref(index).unwrap_or(ValueRef::Null);
         let ValueRef::Integer(rowid) = cell(0) else { return Err(disagree("events")) };
         if cell(8) != ValueRef::Integer(1) {
@@ -183,14 +200,15 @@ impl<'r> Cells<'r> {
         }
         let seq = integer(cell(1), "seq").map_err(|refusal| refusal.at_row(rowid))?;
         let seq = u64::try_from(seq).map_err(|_| value("seq is negative").at_row(rowid))?;
-        Self::at(rowid, seq, cell, schema).map_err(|refusal| refusal.at_row(rowid).at_seq(Seq::new(seq)))
+        Self::at((rowid, seq), cell, schema, loose)
+            .map_err(|refusal| refusal.at_row(rowid).at_seq(Seq::new(seq)))
     }
 
     fn at(
-        rowid: i64,
-        seq: u64,
+        (rowid, seq): (i64, u64),
         cell: impl Fn(usize) -> ValueRef<'r>,
         schema: Schema,
+        loose: bool,
     ) -> Result<Self, Refusal> {
         let type_name = text(cell(2), "type")?;
         if type_name.is_empty() {
@@ -199,11 +217,14 @@ impl<'r> Cells<'r> {
         let data = match cell(4) {
             ValueRef::Text(text) => Data::Text(text),
             ValueRef::Blob(blob) => Data::Blob(blob),
+            ValueRef::Integer(number) if loose => Data::Integer(number),
+            ValueRef::Real(number) if loose && number.is_finite() => Data::Real(number),
             other => return Err(value(format!("data is {}, not TEXT or BLOB", other.data_type()))),
         };
         let sources = match cell(5) {
             ValueRef::Null => None,
-            ValueRef::Blob(blob) => Some(blob),
+            ValueRef::Blob(blob) => Some(Sources::Varints(blob)),
+            cell @ ValueRef::Text(_) if loose => Some(Sources::Json(text(cell, "source_event_seqs")?)),
             other => return Err(value(format!("source_event_seqs is {}, not a BLOB", other.data_type()))),
         };
         let column = schema.packed_column();
@@ -226,7 +247,11 @@ impl<'r> Cells<'r> {
         })
     }
 
-    fn origin(&self) -> RecordOrigin {
+    pub(super) fn type_name(&self) -> &'r str {
+        self.type_name
+    }
+
+    pub(super) fn origin(&self) -> RecordOrigin {
         match self.mark {
             Mark::Packed => RecordOrigin::PackedRow(self.rowid),
             Mark::Plain | Mark::Ignorable => RecordOrigin::EventRow(self.rowid),
@@ -235,16 +260,31 @@ impl<'r> Cells<'r> {
 }
 
 /// Makes the line that a row stands for.
-struct Composer {
+pub(super) struct Composer {
     schema: Schema,
     lossy_utf8: bool,
+    /// Cells of loose types are read.
+    loose: bool,
     decoder: FrameDecoder,
     line: Vec<u8>,
+    /// What of the row was of a loose type.
+    retyped: Option<&'static str>,
 }
 
 impl Composer {
+    /// One that reads all that can be read.
+    pub(super) fn salvaging(schema: Schema) -> io::Result<Self> {
+        let decoder = FrameDecoder::new().map_err(|e| io::Error::new(io::ErrorKind::OutOfMemory, e))?;
+        Ok(Self { schema, lossy_utf8: true, loose: true, decoder, line: Vec::new(), retyped: None })
+    }
+
+    /// The line of the last row, and what of it was of a loose type.
+    pub(super) fn composed(&self) -> (&[u8], Option<&'static str>) {
+        (&self.line, self.retyped)
+    }
+
     /// Replaces the line by that of a row, `data` last.
-    fn compose(&mut self, cells: &Cells<'_>) -> Result<(), RowFault> {
+    pub(super) fn compose(&mut self, cells: &Cells<'_>) -> Result<(), RowFault> {
         let packed = cells.mark == Mark::Packed;
         let (seq_key, time_key) = if packed { ("seq0", "time0") } else { ("seq", "time") };
         let mut head = String::from("{\"type\":");
@@ -253,8 +293,14 @@ impl Composer {
         if packed && (cells.sources.is_some() || cells.surface_op.is_some()) {
             return Err(packed_row("it has sources or a surface op"));
         }
-        if let Some(cell) = cells.sources {
-            write_sources(cell, &mut head)?;
+        self.retyped = None;
+        match cells.sources {
+            None => {}
+            Some(Sources::Varints(cell)) => write_sources(cell, &mut head)?,
+            Some(Sources::Json(text)) => {
+                self.retyped = Some("source_event_seqs is TEXT, not a BLOB");
+                write_json_sources(text, &mut head)?;
+            }
         }
         if let Some(op) = cells.surface_op {
             validate(op).map_err(|fault| {
@@ -296,6 +342,18 @@ impl Composer {
                 self.line.extend_from_slice(text);
                 Ok(())
             }
+            Data::Integer(number) => {
+                self.append_number(&number.to_string(), "data is INTEGER, not TEXT or BLOB")
+            }
+            // The shortest text that reads as the same number.
+            Data::Real(number) => {
+                self.append_number(&format!("{number:?}"), "data is REAL, not TEXT or BLOB")
+            }
+            Data::Blob(text) if self.loose && text.len() <= bytes_max && is_json_object(text) => {
+                self.retyped = Some("data is a BLOB of plain JSON, not TEXT");
+                self.line.extend_from_slice(text);
+                Ok(())
+            }
             Data::Blob(blob) => match data::decode(&mut self.decoder, blob, bytes_max, &mut self.line) {
                 Ok(()) => Ok(()),
                 Err(BlobFault::TooLong) => Err(too_long()),
@@ -314,6 +372,12 @@ impl Composer {
         }
     }
 
+    fn append_number(&mut self, number: &str, what: &'static str) -> Result<(), RowFault> {
+        self.retyped = Some(what);
+        self.line.extend_from_slice(number.as_bytes());
+        Ok(())
+    }
+
     /// Whether the data, which begins at `start`, is JSON. Invalid UTF-8 in a TEXT is left to the judge, as in a line.
     fn check_data(&self, cells: &Cells<'_>, start: usize) -> Result<(), RowFault> {
         let bytes = &self.line[start..];
@@ -330,6 +394,11 @@ impl Composer {
         })?;
         if cells.mark == Mark::Packed { check_packed(cells.type_name, &text) } else { Ok(()) }
     }
+}
+
+/// No frame begins as an object does.
+fn is_json_object(bytes: &[u8]) -> bool {
+    bytes.first() == Some(&b'{') && std::str::from_utf8(bytes).is_ok_and(|text| validate(text).is_ok())
 }
 
 /// The bounds of a packed row; its shape is the judge's part.
@@ -364,6 +433,17 @@ fn write_sources(cell: &[u8], line: &mut String) -> Result<(), RowFault> {
         let message = format!("source_event_seqs does not decode: {what}");
         unusable(RefusalKind::Provenance, "source-varints", message)
     })
+}
+
+/// Appends a list that stands as JSON; what is in it is the judge's part.
+fn write_json_sources(text: &str, line: &mut String) -> Result<(), RowFault> {
+    validate(text).map_err(|fault| {
+        let message = format!("source_event_seqs is TEXT and not JSON: {fault}");
+        unusable(RefusalKind::Provenance, "source-varints", message)
+    })?;
+    line.push_str(",\"sourceEventSeqs\":");
+    line.push_str(text);
+    Ok(())
 }
 
 fn unusable(kind: RefusalKind, rule: &'static str, message: String) -> RowFault {

@@ -164,6 +164,17 @@ impl Point {
         self.bytes_missing().is_some()
     }
 
+    /// Bytes of the files that are read.
+    pub(super) fn file_bytes(&self) -> io::Result<u64> {
+        match self {
+            Self::AtRest(stamp) => Ok(stamp.bytes),
+            Self::Copy(copy) => {
+                let wal = beside(&copy.database(), "-wal")?.map_or(0, |(_, metadata)| metadata.len());
+                Ok(fs::metadata(copy.database())?.len() + wal)
+            }
+        }
+    }
+
     /// A new connection.
     pub(super) fn connect(&self, path: &Path) -> Result<Connection, OpenFault> {
         let connection = match self {

@@ -1,0 +1,553 @@
+//! What of a damaged database can still be read, for a repair: its sessions, and the rows of each.
+//!
+//! The table is what counts; its index tells what the table lost, and leads to rows that no walk reaches. Nothing is judged
+//! here. Opened and read as every database (see [`source`](super::source)); time is bounded by the length of the file, and
+//! memory by the sessions and the largest row: which rows there are is kept in a temporary database.
+
+mod map;
+mod scan;
+
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rusqlite::types::ValueRef;
+use rusqlite::{Connection, OptionalExtension, Row, Statement, params};
+
+use self::map::{Filling, Map, Place, next_place};
+use self::scan::{Budget, Unread, scan};
+use super::cells;
+use super::rows::{Cells, Composer, RowFault};
+use super::source::Point;
+use super::{OpenRefusal, Opened, disagree, fault, listing};
+use crate::event::{Refusal, RefusalKind, SessionHeader};
+use crate::ids::Seq;
+use crate::import::RecordOrigin;
+use crate::import::judgement::word;
+use crate::limits::{SESSION_ID_BYTES_MAX, SESSION_ROWS_TOLD_MAX};
+use crate::sqlite::Schema;
+use crate::{Cancel, Error, Result};
+
+pub(crate) use self::map::Owner;
+
+/// Ids that a message names.
+const IDS_NAMED_MAX: usize = 3;
+
+/// A damaged database, and which rows it has.
+#[derive(Debug)]
+pub(crate) struct Salvage {
+    path: PathBuf,
+    point: std::sync::Arc<Point>,
+    schema: Schema,
+    connection: Connection,
+    map: Map,
+    sessions: Vec<SalvagedSession>,
+    headless: HashMap<Owner, String>,
+    faults: Vec<DatabaseFault>,
+    rows: u64,
+}
+
+/// A session that has a row in the table of sessions.
+#[derive(Debug, Clone)]
+pub(crate) struct SalvagedSession {
+    pub(crate) id: String,
+    pub(crate) owner: Owner,
+    rowid: i64,
+}
+
+/// What is wrong with the database as a whole.
+#[derive(Debug)]
+pub(crate) struct DatabaseFault {
+    pub(crate) refusal: Refusal,
+    /// No session loses anything by it.
+    pub(crate) lossless: bool,
+}
+
+/// What is found at a row of a session.
+pub(crate) enum Salvaged<'a> {
+    /// The JSON text of the record that it stands for, and what of it was of a loose type.
+    Record { bytes: &'a [u8], rowid: i64, packed: bool, retyped: Option<&'static str> },
+    /// It holds none that can be read.
+    Broken { refusal: Refusal, type_name: Option<&'a str> },
+    /// The index alone knows of it.
+    Lost { rowid: i64, seq: i64 },
+}
+
+impl Salvage {
+    /// Opens a database and looks through it.
+    ///
+    /// # Errors
+    ///
+    /// What the operating system reports; and, inside, why nothing of it can be read.
+    pub(crate) fn open(path: &Path) -> io::Result<std::result::Result<Self, Refusal>> {
+        let cancel = Cancel::new();
+        let opened = Opened::of(path, &cancel).and_then(|mut opened| {
+            let connection = opened.connection(path, &cancel)?;
+            Ok((opened, connection))
+        });
+        match opened {
+            Ok((opened, connection)) => Self::look(path, opened, connection).map(Ok),
+            Err(why) => OpenRefusal::told(why).map(Err),
+        }
+    }
+
+    fn look(path: &Path, opened: Opened, connection: Connection) -> io::Result<Self> {
+        let mut salvage = Self {
+            path: path.to_owned(),
+            point: opened.point,
+            schema: opened.schema,
+            connection,
+            map: Map::new().map_err(io::Error::other)?,
+            sessions: Vec::new(),
+            headless: HashMap::new(),
+            faults: Vec::new(),
+            rows: 0,
+        };
+        if let Some(bytes) = salvage.point.bytes_missing() {
+            let message = format!("the last {bytes} bytes of the database are missing");
+            salvage.told(RefusalKind::SqliteTruncated, "database-length", message, true);
+        }
+        let bytes = salvage.point.file_bytes()?;
+        salvage.find_sessions(bytes)?;
+        salvage.find_rows(bytes)?;
+        salvage.rows = salvage.map.len().map_err(io::Error::other)?;
+        match listing::check_store_id(&salvage.connection) {
+            Ok(Ok(())) => {}
+            Ok(Err(refusal)) => salvage.faults.push(DatabaseFault { refusal, lossless: true }),
+            Err(error) => {
+                let refusal = fault(error, "read table persistence_state", salvage.point.is_cut_short())?;
+                salvage.faults.push(DatabaseFault { refusal, lossless: true });
+            }
+        }
+        Ok(salvage)
+    }
+
+    /// The sessions, by id.
+    pub(crate) fn sessions(&self) -> &[SalvagedSession] {
+        &self.sessions
+    }
+
+    /// What is wrong with the database as a whole.
+    pub(crate) fn faults(&self) -> &[DatabaseFault] {
+        &self.faults
+    }
+
+    /// How many rows of events can be read, of whomever.
+    pub(crate) fn rows(&self) -> u64 {
+        self.rows
+    }
+
+    /// Whether the source is still what was opened.
+    pub(crate) fn holds(&self) -> bool {
+        self.point.holds(&self.path)
+    }
+
+    /// The id that the index of sessions has for a session whose row is lost.
+    pub(crate) fn id_of(&self, owner: &Owner) -> Option<&str> {
+        self.headless.get(owner).map(String::as_str)
+    }
+
+    /// The key behind this one under which there are events.
+    pub(crate) fn owner_behind(&self, owner: Option<&Owner>) -> Result<Option<Owner>> {
+        self.map.owner_behind(owner, self.schema).map_err(|error| self.failed(io::Error::other(error)))
+    }
+
+    /// The header of a session, or why it has none that can be used.
+    pub(crate) fn header(
+        &self,
+        session: &SalvagedSession,
+    ) -> Result<std::result::Result<SessionHeader, Refusal>> {
+        let read = || -> rusqlite::Result<_> {
+            let mut statement = self.connection.prepare(&cells::statement(self.schema))?;
+            let mut rows = statement.query([session.rowid])?;
+            Ok(match rows.next()? {
+                Some(row) => cells::header(row),
+                None => Err(disagree("sessions")),
+            })
+        };
+        let header = match read() {
+            Ok(header) => header,
+            Err(error) => Err(self.refusal(error, "read the session").map_err(|error| self.failed(error))?),
+        };
+        Ok(header.map_err(|refusal| refusal.at_row(session.rowid)))
+    }
+
+    /// Hands the rows of a session to `take`: in the order of their seqs, or `as_written`.
+    ///
+    /// # Errors
+    ///
+    /// What the operating system reports, and those of `take`.
+    pub(crate) fn each_row(
+        &self,
+        owner: &Owner,
+        as_written: bool,
+        take: &mut dyn FnMut(Salvaged<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let failed = |error| self.failed(io::Error::other(error));
+        let mut places = self.map.of(as_written).map_err(failed)?;
+        let mut places = places.query([owner]).map_err(failed)?;
+        let mut read = self.connection.prepare(&row_statement(self.schema)).map_err(failed)?;
+        let mut composer = Composer::salvaging(self.schema).map_err(|error| self.failed(error))?;
+        while let Some(place) = next_place(&mut places).map_err(failed)? {
+            match place {
+                Place { seq, rowid, lost: true } => take(Salvaged::Lost { rowid, seq })?,
+                _ => self.read_row(&mut read, &mut composer, (owner, place), take)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn read_row(
+        &self,
+        read: &mut Statement<'_>,
+        composer: &mut Composer,
+        (owner, Place { seq, rowid, .. }): (&Owner, Place),
+        take: &mut dyn FnMut(Salvaged<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let broken = |refusal: Refusal, type_name| {
+            let seq = Seq::new(u64::try_from(seq).unwrap_or(0));
+            Salvaged::Broken { refusal: refusal.at_row(rowid).at_seq(seq), type_name }
+        };
+        let queried = read.query(params![rowid, owner, seq]);
+        let mut rows = queried.map_err(|error| self.failed(io::Error::other(error)))?;
+        let row = match rows.next() {
+            Ok(Some(row)) => row,
+            Ok(None) => return take(broken(disagree("events"), None)),
+            Err(error) => {
+                let refusal = self.refusal(error, "read the row").map_err(|error| self.failed(error))?;
+                return take(broken(refusal, None));
+            }
+        };
+        let cells = match Cells::of(row, self.schema, true) {
+            Ok(cells) => cells,
+            Err(refusal) => return take(broken(refusal, None)),
+        };
+        match composer.compose(&cells) {
+            Ok(()) => {
+                let (bytes, retyped) = composer.composed();
+                let packed = matches!(cells.origin(), RecordOrigin::PackedRow(_));
+                take(Salvaged::Record { bytes, rowid, packed, retyped })
+            }
+            Err(RowFault::Fatal(refusal) | RowFault::Unusable(refusal)) => {
+                take(broken(refusal, Some(cells.type_name())))
+            }
+        }
+    }
+
+    /// Lists the sessions by their table, and by the index where that leads to more.
+    fn find_sessions(&mut self, file_bytes: u64) -> io::Result<()> {
+        let id = self.schema.id_column();
+        let short_id = format!("CASE WHEN octet_length({id}) <= {SESSION_ID_BYTES_MAX} THEN {id} END");
+        let cells = bytes_of(&[id, "cwd", "parent_session", "origin", "agent_preset", "incarnation"]);
+        let columns = format!("{short_id}, {cells}");
+        let mut budget = Budget::of(file_bytes);
+        let mut listed = Listed::new(self.schema, file_bytes);
+        let unread = scan(&self.connection, ("sessions", &columns), &mut budget, &mut |row| {
+            listed.add(row);
+            Ok(())
+        })?;
+        let in_table = listed.rows;
+        let by_rowid = format!("SELECT rowid, {columns} FROM sessions NOT INDEXED WHERE rowid = ?1");
+        let select = format!("{short_id}, rowid");
+        let index =
+            Walk { table: "sessions", index: "sqlite_autoindex_sessions_1", select: &select, order: &[id] };
+        let mut entries = 0;
+        let whole = index.run(&self.connection, Budget::of(file_bytes), &mut |row| {
+            entries += 1;
+            let (ValueRef::Text(id), Ok(rowid)) = (cell(row, 0), row.get::<_, i64>(1)) else { return Ok(()) };
+            if listed.ids.contains(id) {
+                return Ok(());
+            }
+            let found = self.connection.query_row(&by_rowid, [rowid], |row| {
+                let same = cell(row, 1) == ValueRef::Text(id);
+                if same {
+                    listed.add(row);
+                }
+                Ok(same)
+            });
+            if !found.optional().or_else(|error| damage(error).map(|()| None))?.unwrap_or(false) {
+                listed.headless.insert(listed.owner(id, rowid), String::from_utf8_lossy(id).into_owned());
+            }
+            Ok(())
+        })?;
+        let complete = whole && listed.headless.is_empty();
+        let sound = complete && entries == in_table;
+        let Listed { mut sessions, headless, faults, refused, .. } = listed;
+        sessions.sort_unstable_by(|a, b| a.id.as_bytes().cmp(b.id.as_bytes()));
+        (self.sessions, self.headless) = (sessions, headless);
+        self.faults.extend(faults.into_iter().map(|refusal| DatabaseFault { refusal, lossless: false }));
+        if refused > SESSION_ROWS_TOLD_MAX {
+            let message =
+                format!("so it is with {} more rows of table sessions", refused - SESSION_ROWS_TOLD_MAX);
+            self.told(RefusalKind::Value, "cell-shape", message, false);
+        }
+        self.tell_of_headless();
+        self.tell_of("sessions", unread, (sound, complete));
+        Ok(())
+    }
+
+    /// Maps the rows of events by their table, and by the index where that leads to more.
+    fn find_rows(&mut self, file_bytes: u64) -> io::Result<()> {
+        let schema = self.schema;
+        let mut budget = Budget::of(file_bytes);
+        let mut filling = self.map.filling().map_err(io::Error::other)?;
+        // What the cells of all rows take must fit into the file: where it does not, they share pages.
+        let mut bytes_left = file_bytes;
+        let cells =
+            bytes_of(&["session_id", "seq", "type", "time", "data", "source_event_seqs", "surface_op"]);
+        let columns = format!("{OWNER}, seq, {cells}");
+        let mut add = |filling: &mut Filling<'_>, row: &Row<'_>| -> io::Result<Option<(Owner, i64)>> {
+            let Ok(rowid) = row.get::<_, i64>(0) else { return Ok(None) };
+            let (owner, seq) = place_of(cell(row, 1), cell(row, 2), schema);
+            let left = less(bytes_left, cell(row, 3));
+            bytes_left = left.unwrap_or(bytes_left);
+            let place = Place { seq, rowid, lost: left.is_none() };
+            filling.add(&owner, place).map_err(io::Error::other)?;
+            Ok(Some((owner, seq)))
+        };
+        let unread = scan(&self.connection, ("events", &columns), &mut budget, &mut |row| {
+            add(&mut filling, row).map(drop)
+        })?;
+        let in_table = self.map.len().map_err(io::Error::other)?;
+        let by_rowid = format!("SELECT rowid, {columns} FROM events NOT INDEXED WHERE rowid = ?1");
+        let select = format!("{OWNER}, seq, rowid");
+        let index = Walk {
+            table: "events",
+            index: "sqlite_autoindex_events_1",
+            select: &select,
+            order: &["session_id", "seq"],
+        };
+        let (mut entries, mut agree, mut lost) = (0, true, false);
+        let whole = index.run(&self.connection, Budget::of(file_bytes), &mut |row| {
+            entries += 1;
+            let (owner, seq) = place_of(cell(row, 0), cell(row, 1), schema);
+            let Ok(rowid) = row.get::<_, i64>(2) else { return Ok(()) };
+            if filling.knows(&owner, seq, rowid).map_err(io::Error::other)? {
+                return Ok(());
+            }
+            let mut found = None;
+            let read = self.connection.query_row(&by_rowid, [rowid], |row| {
+                found = Some(add(&mut filling, row));
+                Ok(())
+            });
+            read.optional().or_else(|error| damage(error).map(|()| None))?;
+            agree = false;
+            if found.transpose()?.flatten() != Some((owner.clone(), seq)) {
+                lost = true;
+                filling.add(&owner, Place { seq, rowid, lost }).map_err(io::Error::other)?;
+            }
+            Ok(())
+        })?;
+        drop(filling);
+        self.tell_of("events", unread, (whole && agree && entries == in_table, whole && !lost));
+        Ok(())
+    }
+
+    /// Tells what of a table, and of its index, could not be read: whether both say the same, and whether every row that the
+    /// index tells of was read.
+    fn tell_of(&mut self, table: &str, unread: Unread, (sound, complete): (bool, bool)) {
+        let kind = match self.point.is_cut_short() {
+            true => RefusalKind::SqliteTruncated,
+            false => RefusalKind::SqliteCorrupt,
+        };
+        if let Some((from, next)) = unread.first {
+            let from = if from == i64::MIN { "the first".to_owned() } else { format!("row {from}") };
+            let to = next.map_or("on".to_owned(), |next| format!("to before row {next}"));
+            let more = match unread.places {
+                1 => String::new(),
+                places => format!(", and in {} more places", places - 1),
+            };
+            let message = format!("pages of table {table} cannot be read, from {from} {to}{more}");
+            self.told(kind, "database-pages", message, complete);
+        }
+        if !sound {
+            let message = format!("table {table} and its index disagree, or the index cannot be read");
+            self.told(kind, "database-index", message, true);
+        }
+    }
+
+    fn tell_of_headless(&mut self) {
+        if self.headless.is_empty() {
+            return;
+        }
+        let mut ids: Vec<_> = self.headless.values().map(|id| word(id)).collect();
+        ids.sort_unstable();
+        let sessions = ids.len();
+        ids.truncate(IDS_NAMED_MAX);
+        let more = if sessions > ids.len() { ", ..." } else { "" };
+        let message = format!("the rows of {sessions} sessions cannot be read: {}{more}", ids.join(", "));
+        self.told(RefusalKind::SqliteCorrupt, "sessions-row", message, false);
+    }
+
+    fn told(&mut self, kind: RefusalKind, rule: &'static str, message: String, lossless: bool) {
+        self.faults.push(DatabaseFault { refusal: Refusal::new(kind, rule, message), lossless });
+    }
+
+    fn refusal(&self, error: rusqlite::Error, attempted: &str) -> io::Result<Refusal> {
+        fault(error, attempted, self.point.is_cut_short())
+    }
+
+    fn failed(&self, error: io::Error) -> Error {
+        Error::io("repair: read database", error).with_path(&self.path)
+    }
+}
+
+/// The sessions as they are found.
+struct Listed {
+    schema: Schema,
+    sessions: Vec<SalvagedSession>,
+    ids: HashSet<Vec<u8>>,
+    /// Ids that the index has of sessions without a row, by the key of their events.
+    headless: HashMap<Owner, String>,
+    rows: u64,
+    /// Bytes that further rows may have.
+    bytes_left: u64,
+    refused: usize,
+    faults: Vec<Refusal>,
+}
+
+impl Listed {
+    fn new(schema: Schema, bytes_left: u64) -> Self {
+        Self {
+            schema,
+            sessions: Vec::new(),
+            ids: HashSet::new(),
+            headless: HashMap::new(),
+            rows: 0,
+            bytes_left,
+            refused: 0,
+            faults: Vec::new(),
+        }
+    }
+
+    /// Takes a row: its rowid, its id, and what its cells take.
+    fn add(&mut self, row: &Row<'_>) {
+        let Ok(rowid) = row.get::<_, i64>(0) else { return };
+        self.rows += 1;
+        let left = less(self.bytes_left, cell(row, 2));
+        let id = match (cell(row, 1), left) {
+            (ValueRef::Text(id), Some(_)) if !id.is_empty() => std::str::from_utf8(id).ok(),
+            _ => None,
+        };
+        self.bytes_left = left.unwrap_or(self.bytes_left);
+        match id {
+            None => self.refuse(rowid, RefusalKind::Value, "it has no text with a session's id"),
+            Some(id) if self.ids.insert(id.as_bytes().to_vec()) => {
+                let owner = self.owner(id.as_bytes(), rowid);
+                self.sessions.push(SalvagedSession { id: id.to_owned(), owner, rowid });
+            }
+            Some(id) => {
+                self.refuse(rowid, RefusalKind::DuplicateId, &format!("session {} has another row", word(id)))
+            }
+        }
+    }
+
+    fn refuse(&mut self, rowid: i64, kind: RefusalKind, message: &str) {
+        self.refused += 1;
+        if self.refused <= SESSION_ROWS_TOLD_MAX {
+            let message = format!("a row of table sessions: {message}");
+            self.faults.push(Refusal::new(kind, "sessions-row", message).at_row(rowid));
+        }
+    }
+
+    fn owner(&self, id: &[u8], rowid: i64) -> Owner {
+        match self.schema {
+            Schema::V17 => Owner::Id(id.to_vec()),
+            Schema::V19 => Owner::Number(rowid),
+        }
+    }
+}
+
+/// How the entries of an index are walked: what is selected of them, and by what they are ordered.
+struct Walk<'w> {
+    table: &'w str,
+    index: &'w str,
+    select: &'w str,
+    order: &'w [&'w str],
+}
+
+impl Walk<'_> {
+    /// Hands every entry to `take`: from the first on, and, if something stops that, from the last one back. Answers whether
+    /// nothing did.
+    fn run(
+        &self,
+        connection: &Connection,
+        budget: Budget,
+        take: &mut dyn FnMut(&Row<'_>) -> io::Result<()>,
+    ) -> io::Result<bool> {
+        if self.one_way(connection, "", budget, take)? {
+            return Ok(true);
+        }
+        self.one_way(connection, " DESC", budget, take)?;
+        Ok(false)
+    }
+
+    fn one_way(
+        &self,
+        connection: &Connection,
+        direction: &str,
+        mut budget: Budget,
+        take: &mut dyn FnMut(&Row<'_>) -> io::Result<()>,
+    ) -> io::Result<bool> {
+        let Self { table, index, select, order } = self;
+        let order: Vec<_> = order.iter().map(|column| format!("{column}{direction}")).collect();
+        let order = order.join(", ");
+        let mut walk = || -> rusqlite::Result<io::Result<bool>> {
+            let select = format!("SELECT {select} FROM {table} INDEXED BY {index} ORDER BY {order}");
+            let mut statement = connection.prepare(&select)?;
+            let mut rows = statement.query([])?;
+            while let Some(row) = rows.next()? {
+                if !budget.take_row() {
+                    return Ok(Ok(false));
+                }
+                if let Err(error) = take(row) {
+                    return Ok(Err(error));
+                }
+            }
+            Ok(Ok(true))
+        };
+        walk().unwrap_or_else(|error| damage(error).map(|()| false))
+    }
+}
+
+/// The key of a row's session, unless it is too long for one.
+const OWNER: &str = "CASE WHEN octet_length(session_id) <= 1024 THEN session_id END";
+const _: () = assert!(SESSION_ID_BYTES_MAX == 1024);
+
+/// Selects a row of events as [`Cells`] wants it. The last cell says whether it is the row that was mapped.
+fn row_statement(schema: Schema) -> String {
+    format!(
+        "SELECT rowid, seq, type, time, data, source_event_seqs, surface_op, {}, \
+         (?2 = x'' OR session_id IS ?2 AND seq IS ?3) FROM events NOT INDEXED WHERE rowid = ?1",
+        schema.packed_column()
+    )
+}
+
+/// Bytes of cells, as the heads of rows tell them.
+fn bytes_of(columns: &[&str]) -> String {
+    let sizes: Vec<_> = columns.iter().map(|column| format!("ifnull(octet_length({column}), 0)")).collect();
+    sizes.join(" + ")
+}
+
+/// Key and seq of a row. One without a seq is nobody's.
+fn place_of(owner: ValueRef<'_>, seq: ValueRef<'_>, schema: Schema) -> (Owner, i64) {
+    match seq {
+        ValueRef::Integer(seq) => (Owner::of(owner, schema), seq),
+        _ => (Owner::Nobody, 0),
+    }
+}
+
+/// What is left of a number of bytes when those of a cell are taken from it.
+fn less(bytes: u64, cell: ValueRef<'_>) -> Option<u64> {
+    let ValueRef::Integer(size) = cell else { return None };
+    bytes.checked_sub(u64::try_from(size).ok()?)
+}
+
+fn cell<'r>(row: &'r Row<'_>, index: usize) -> ValueRef<'r> {
+    row.get_ref(index).unwrap_or(ValueRef::Null)
+}
+
+/// Whether an error is one of the database's: any other ends the salvage.
+fn damage(error: rusqlite::Error) -> io::Result<()> {
+    fault(error, "read", false).map(drop)
+}
