@@ -63,6 +63,10 @@ pub const fn may_help(kind: RefusalKind) -> bool {
             | K::FrameMagic
             | K::FrameBlock
             | K::FrameChecksum
+            | K::SqliteCorrupt
+            | K::SqliteTruncated
+            | K::OrphanEvents
+            | K::Value
     )
 }
 

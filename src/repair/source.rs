@@ -49,7 +49,8 @@ impl Source {
 
     /// Why a log of this format is not repaired.
     pub(super) fn foreign(&self) -> Option<Refusal> {
-        let message = "this is an SQLite database; repair reads JSONL and zstd JSONL; an import takes what can be read of it";
+        let message =
+            "this is an SQLite database, which is repaired session by session: plan it as a database";
         let refusal = || Refusal::new(RefusalKind::SqliteSchema, "sqlite", message);
         (self.format == SourceFormat::Sqlite).then(refusal)
     }

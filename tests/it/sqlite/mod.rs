@@ -4,6 +4,7 @@ mod cells;
 mod damage;
 mod formats;
 mod live;
+mod repairs;
 
 use std::fs;
 use std::path::{Path, PathBuf};

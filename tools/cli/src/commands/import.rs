@@ -227,8 +227,7 @@ impl Job<'_> {
             (None, None) => return None,
         };
         let place = self.place(report);
-        let hint = if report.id.is_none() { repair_hint(&path, judgement) } else { None };
-        let next = hint.map_or(String::new(), |hint| format!("; next: {hint}"));
+        let next = repair_hint(&path, judgement).map_or(String::new(), |hint| format!("; next: {hint}"));
         Some(format!(
             "{verdict}  {}: {}{}",
             human::one_line(&place),

@@ -56,8 +56,7 @@ pub(crate) fn run(context: &mut Context, args: &Args) -> anyhow::Result<Exit> {
         } else {
             let style = out.style();
             let place = report.id.as_ref().map_or(shown.clone(), |id| format!("{shown}, session {id}"));
-            let file = report.id.is_none().then_some(&*shown);
-            judging::print(out, style, &place, file, &report.judgement)?;
+            judging::print(out, style, &place, Some(&shown), &report.judgement)?;
         }
     }
     all_done(failures)?;

@@ -1,15 +1,18 @@
-//! `repair`: plans how a damaged log becomes one that loads, and writes it to a new file once `--apply` confirms the plan.
+//! `repair`: plans how a damaged log or database becomes one that loads, and writes it to a new file once `--apply` confirms
+//! the plan.
+
+mod database;
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use sessionlog::event::Vocabulary;
-use sessionlog::import::JudgeOptions;
-use sessionlog::repair::{Action, Applied, Branch, Plan, Repairer, Step, Summary, Total};
+use sessionlog::import::{Found, JudgeOptions, SourceFormat, discover};
+use sessionlog::repair::{Action, Applied, Branch, Plan, Repairer, Step, Steps, Summary, Total};
 
 use crate::cli::Context;
-use crate::exit::Exit;
+use crate::exit::{Exit, Usage};
 use crate::judging::refusal_sentence;
 use crate::output::json::{Json, Object, Raw, array};
 use crate::output::progress::Progress;
@@ -23,22 +26,23 @@ const STEPS_SHOWN_MAX: u64 = 10;
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "The damaged log is never changed. Whole records that the new log has no place for are saved \
-                        beside it, in FILE.cut.jsonl.\nExit codes: 0 nothing is lost, 1 something is, a branch must be \
-                        chosen, or the log cannot be repaired."
+                        beside it, in FILE.cut.jsonl. Of an SQLite database every session is repaired by itself; what \
+                        is saved are lines {\"session\":ID,\"record\":{...}}.\nExit codes: 0 nothing is lost, 1 something \
+                        is, a branch must be chosen, or the log cannot be repaired."
 )]
 pub(crate) struct Args {
-    /// The damaged log, or - for stdin
+    /// The damaged log or database, or - for stdin
     path: PathBuf,
-    /// Which branch to keep of a log that two writers went on with
-    #[arg(long, value_name = "N")]
-    branch: Option<usize>,
+    /// Which branch to keep of a log that two writers went on with; of a session in a database, SESSION=N (may be repeated)
+    #[arg(long, value_name = "[SESSION=]N", value_parser = choice)]
+    branch: Vec<Choice>,
     /// Take events of this type as log-only; may be repeated
     #[arg(long, value_name = "TYPE")]
     allow_type: Vec<String>,
     /// Carry the plan out
     #[arg(long, requires = "out")]
     apply: bool,
-    /// The new log, which must not exist: .jsonl is plain, .zstd in frames
+    /// The new log, which must not exist: .jsonl is plain, .zstd in frames; of a database, the new database
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 }
@@ -49,11 +53,19 @@ pub(crate) fn run(context: &mut Context, args: &Args) -> anyhow::Result<Exit> {
     let mut vocabulary = Vocabulary::default();
     args.allow_type.iter().try_for_each(|name| vocabulary.register(name))?;
     let repairer = Repairer::new(JudgeOptions { vocabulary, ..JudgeOptions::default() });
+    if is_database(input.path()) {
+        return database::run(context, args, &repairer, input.path(), &shown);
+    }
+    let branch = match args.branch.as_slice() {
+        [] => None,
+        [Choice { session: None, number }] => Some(*number),
+        _ => return Err(Usage("--branch N, once, chooses the branch of a log".to_owned()).into()),
+    };
     let total = input.path().metadata().map_or(0, |metadata| metadata.len());
     let progress = Progress::of_bytes(total);
     let tell = |bytes| progress.set(bytes, total);
     progress.tell(|| format!("planning {shown}"));
-    let plan = repairer.plan(input.path(), args.branch, &tell)?;
+    let plan = repairer.plan(input.path(), branch, &tell)?;
     progress.tell(|| format!("repairing {shown}"));
     let applied = match &args.out {
         Some(out) if args.apply && plan.refusal.is_none() && !plan.needs_branch() => {
@@ -72,6 +84,26 @@ pub(crate) fn run(context: &mut Context, args: &Args) -> anyhow::Result<Exit> {
     Ok(Exit::findings(!plan.is_lossless()))
 }
 
+/// The branch of a session, or of the one log that there is.
+#[derive(Debug, Clone)]
+struct Choice {
+    session: Option<String>,
+    number: usize,
+}
+
+fn choice(text: &str) -> Result<Choice, std::num::ParseIntError> {
+    let (session, number) = match text.rsplit_once('=') {
+        Some((session, number)) => (Some(session.to_owned()), number),
+        None => (None, text),
+    };
+    Ok(Choice { session, number: number.parse()? })
+}
+
+fn is_database(path: &Path) -> bool {
+    let found = if path.is_file() { discover(path).next() } else { None };
+    matches!(found, Some(Found::Source(source)) if source.format == SourceFormat::Sqlite)
+}
+
 struct Report<'a> {
     path: &'a str,
     out: Option<&'a Path>,
@@ -82,14 +114,13 @@ struct Report<'a> {
 impl Report<'_> {
     fn document(&self) -> String {
         let plan = self.plan;
-        let totals = array(plan.steps.totals().map(|(action, kind, total)| Totalled(action, kind, total)));
         let shown = |path: &Path| path.display().to_string();
         Object::new()
             .field("path", self.path)
             .field("out", self.out.map(shown))
             .field("session", plan.header.as_ref().map(|header| &header.id))
             .field("steps", plan.steps.listed())
-            .field("totals", Raw(&totals))
+            .field("totals", Raw(&totals(&plan.steps)))
             .field("summary", plan.summary)
             .field("lossless", plan.is_lossless())
             .field("applied", self.applied.is_some())
@@ -111,48 +142,24 @@ impl Report<'_> {
         };
         writeln!(out, "{}: {verdict}", style.bold(&human::one_line(self.path)))?;
         if let Some(refusal) = &plan.refusal {
-            self.row(out, "refused", &refusal_sentence(refusal))?;
-            return self.row(out, "next", refusal.kind.advice().unwrap_or("restore the file from a backup"));
+            row(out, "refused", &refusal_sentence(refusal))?;
+            return row(out, "next", refusal.kind.advice().unwrap_or("restore the file from a backup"));
         }
         for branch in &plan.branches {
             let name = if plan.branch == Some(branch.number) { "kept" } else { "branch" };
-            self.row(out, name, &branch_sentence(branch))?;
+            row(out, name, &branch_sentence(branch))?;
         }
         if plan.needs_branch() {
             let what = format!(
                 "`sessionlog repair {} --branch N` shows what keeping branch N means",
                 human::shell_word(self.path)
             );
-            return self.row(out, "next", &what);
+            return row(out, "next", &what);
         }
-        self.print_steps(out, style)?;
+        print_steps(out, style, &plan.steps)?;
         let told = summary_sentence(&plan.summary);
-        self.row(out, "result", &told)?;
+        row(out, "result", &told)?;
         self.print_next(out)
-    }
-
-    /// Of each action and kind a few steps stand for all: `--json` lists more.
-    fn print_steps(&self, out: &mut impl Write, style: Style) -> io::Result<()> {
-        let steps = &self.plan.steps;
-        let mut shown = BTreeMap::new();
-        for step in steps.listed() {
-            let count = shown.entry((step.action, step.kind)).or_insert(0_u64);
-            if *count < STEPS_SHOWN_MAX {
-                *count += 1;
-                let name =
-                    if step.action.is_lossless() { style.good("lossless ") } else { style.bad("lossy    ") };
-                writeln!(out, "  {name} {}", human::one_line(&step_sentence(step)))?;
-            }
-        }
-        for (action, kind, total) in steps.totals() {
-            let more = total.steps - shown.get(&(action, kind)).copied().unwrap_or(0).min(total.steps);
-            if more > 0 {
-                let text =
-                    format!("{} ({kind}): {} like these", action.as_str(), human::counted(more, "more step"));
-                self.row(out, "", &text)?;
-            }
-        }
-        Ok(())
     }
 
     fn print_next(&self, out: &mut impl Write) -> io::Result<()> {
@@ -169,24 +176,52 @@ impl Report<'_> {
                     human::shell_word(self.path)
                 )
             };
-            return self.row(out, "next", &what);
+            return row(out, "next", &what);
         };
         let bytes = human::bytes(applied.bytes);
-        self.row(out, "written", &format!("{}, {bytes}, read back and accepted", applied.out.display()))?;
+        row(out, "written", &format!("{}, {bytes}, read back and accepted", applied.out.display()))?;
         if let Some(saved) = &applied.saved {
             let records = human::counted(self.plan.summary.records_saved, "record");
-            self.row(out, "saved", &format!("{}: the {records} that it has no place for", saved.display()))?;
+            row(out, "saved", &format!("{}: the {records} that it has no place for", saved.display()))?;
         }
-        self.row(
+        row(
             out,
             "next",
             &format!("`sessionlog import {}`", human::shell_word(&applied.out.display().to_string())),
         )
     }
+}
 
-    fn row(&self, out: &mut impl Write, name: &str, text: &str) -> io::Result<()> {
-        writeln!(out, "  {name:<9} {}", human::one_line(text))
+/// Of each action and kind a few steps stand for all: `--json` lists more.
+fn print_steps(out: &mut impl Write, style: Style, steps: &Steps) -> io::Result<()> {
+    let mut shown = BTreeMap::new();
+    for step in steps.listed() {
+        let count = shown.entry((step.action, step.kind)).or_insert(0_u64);
+        if *count < STEPS_SHOWN_MAX {
+            *count += 1;
+            let name =
+                if step.action.is_lossless() { style.good("lossless ") } else { style.bad("lossy    ") };
+            writeln!(out, "  {name} {}", human::one_line(&step_sentence(step)))?;
+        }
     }
+    for (action, kind, total) in steps.totals() {
+        let more = total.steps - shown.get(&(action, kind)).copied().unwrap_or(0).min(total.steps);
+        if more > 0 {
+            let text =
+                format!("{} ({kind}): {} like these", action.as_str(), human::counted(more, "more step"));
+            row(out, "", &text)?;
+        }
+    }
+    Ok(())
+}
+
+fn row(out: &mut impl Write, name: &str, text: &str) -> io::Result<()> {
+    writeln!(out, "  {name:<9} {}", human::one_line(text))
+}
+
+/// The sums of steps as JSON.
+fn totals(steps: &Steps) -> String {
+    array(steps.totals().map(|(action, kind, total)| Totalled(action, kind, total)))
 }
 
 fn step_sentence(step: &Step) -> String {
@@ -201,6 +236,9 @@ fn step_sentence(step: &Step) -> String {
         if let Some(value) = value {
             text.push_str(&format!(", {name} {value}"));
         }
+    }
+    if let Some(row) = step.row {
+        text.push_str(&format!(", row {row}"));
     }
     if let Some(name) = &step.type_name {
         text.push_str(&format!(", {name}"));
@@ -235,6 +273,9 @@ fn branch_sentence(branch: &Branch) -> String {
     }
     if let Some(offset) = branch.offset {
         text.push_str(&format!(", byte offset {offset}"));
+    }
+    if let Some(row) = branch.row {
+        text.push_str(&format!(", row {row}"));
     }
     text.push_str(&format!(", {}", human::counted(branch.events, "event")));
     if let (Some(first), Some(last)) = (branch.first_time, branch.last_time) {
@@ -273,6 +314,7 @@ impl Json for Step {
             .field("line", self.line)
             .field("offset", self.offset)
             .field("frame", self.frame)
+            .field("row", self.row)
             .field("seq", self.seq)
             .field("type", self.type_name.as_ref())
             .field("events", self.events)
@@ -304,6 +346,7 @@ impl Json for Branch {
             .field("firstSeq", self.first_seq)
             .field("line", self.line)
             .field("offset", self.offset)
+            .field("row", self.row)
             .field("events", self.events)
             .field("firstTime", self.first_time)
             .field("lastTime", self.last_time)

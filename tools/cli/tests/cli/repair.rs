@@ -152,3 +152,82 @@ fn a_log_may_come_from_stdin() {
     assert_eq!((run.code, &run.documents()[0]["path"]), (1, &json!("-")), "{}", run.stderr);
     assert_eq!(bench.json(&["inspect", &out])[0]["events"], 2);
 }
+
+/// Two sessions in a database; of `gap` the event of seq 1 does not decode any more.
+fn database(bench: &Bench) -> String {
+    let gap = log("gap", &[0, 1, 2]).replacen("\"ok\"", "\"lost\"", 2).replacen("\"lost\"", "\"ok\"", 1);
+    for text in [log("good", &[0, 1, 2]), gap] {
+        let file = bench.file("in.jsonl", text);
+        assert_eq!(bench.run(&["import", &file]).code, 0);
+    }
+    let path = bench.path("all.db").to_str().unwrap().to_owned();
+    bench.json(&["export", "--all", "--to", &path]);
+    let mut bytes = fs::read(&path).unwrap();
+    let at = bytes.windows(6).position(|window| window == b"\"lost\"").unwrap();
+    bytes[at + 5] = b'x';
+    fs::write(&path, bytes).unwrap();
+    path
+}
+
+#[test]
+fn a_database_is_repaired_session_by_session() {
+    let bench = Bench::new();
+    let broken = database(&bench);
+    let before = fs::read(&broken).unwrap();
+    let imported = Bench::new().run(&["import", &broken]);
+    assert!(imported.stdout.contains(&format!("`sessionlog repair {broken}`")), "{}", imported.stdout);
+
+    let run = bench.run(&["repair", &broken, "--json"]);
+    let plan = run.documents().remove(0);
+    assert_eq!((run.code, run.documents().len()), (1, 1), "{}", run.stderr);
+    let expected =
+        ["applied", "lossless", "out", "path", "refusal", "saved", "sessions", "steps", "summary", "totals"];
+    assert_eq!(keys(&plan), expected);
+    let session = &plan["sessions"][0];
+    let expected = ["branch", "branches", "lossless", "refusal", "session", "steps", "summary", "totals"];
+    assert_eq!((keys(session), &session["session"]), (expected.to_vec(), &json!("gap")));
+    let steps: Vec<_> = session["steps"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|step| (step["action"].clone(), step["kind"].clone(), step["seq"].clone(), step["row"].is_i64()))
+        .collect();
+    let step = |action, kind, seq| (json!(action), json!(kind), json!(seq), true);
+    assert_eq!(steps, [step("drop", "corrupt-record", 1), step("cut", "seq-gap", 2)]);
+    let summary = &plan["summary"];
+    assert_eq!([&summary["sessionsKept"], &summary["sessionsCut"], &summary["sessionsLeftOut"]], [2, 1, 0]);
+    assert_eq!([&summary["eventsKept"], &summary["eventsLost"], &summary["recordsSaved"]], [4, 2, 1]);
+
+    let told = bench.run(&["repair", &broken]).stdout;
+    for words in
+        ["with losses", "session gap", "row ", "seq 2", "2 sessions and 4 events kept", "--out NEW.db"]
+    {
+        assert!(told.contains(words), "{words}: {told}");
+    }
+    let out = bench.path("new.db").to_str().unwrap().to_owned();
+    let applied = bench.run(&["repair", &broken, "--apply", "--out", &out]);
+    assert_eq!(applied.code, 1, "{}", applied.stderr);
+    assert!(applied.stdout.contains(&format!("`sessionlog import {out}`")), "{}", applied.stdout);
+    let saved = fs::read_to_string(format!("{out}.cut.jsonl")).unwrap();
+    let saved: serde_json::Value = serde_json::from_str(&saved).unwrap();
+    assert_eq!((&saved["session"], &saved["record"]["seq"]), (&json!("gap"), &json!(2)));
+    assert_eq!(fs::read(&broken).unwrap(), before);
+    assert_eq!(Bench::new().run(&["import", &out]).code, 0);
+    let again = bench.run(&["repair", &out]);
+    assert!(again.code == 0 && again.stdout.contains("nothing to repair"), "{}", again.stdout);
+}
+
+#[test]
+fn a_branch_in_a_database_is_named_with_its_session() {
+    let bench = Bench::new();
+    let broken = database(&bench);
+    for choice in ["1", "nobody=1", "good=2", "good=x"] {
+        assert_eq!(bench.run(&["repair", &broken, "--branch", choice]).code, 2, "{choice}");
+    }
+    assert_eq!(bench.run(&["repair", &broken, "--branch", "good=1"]).code, 1);
+    let log = bench.file("log.jsonl", log("a", &[0]));
+    assert_eq!(bench.run(&["repair", &log, "--branch", "a=1"]).code, 2);
+    let text = bench.file("text.db", "no database");
+    let run = bench.run(&["repair", &text]);
+    assert!(run.code == 1 && run.stdout.contains("it is no SQLite database"), "{}", run.stdout);
+}
