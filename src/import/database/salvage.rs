@@ -15,7 +15,7 @@ use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OptionalExtension, Row, Statement, params};
 
 use self::map::{Filling, Map, Place, next_place};
-use self::scan::{Budget, Unread, scan};
+use self::scan::{Budget, Payload, Unread, scan};
 use super::cells;
 use super::rows::{Cells, Composer, RowFault};
 use super::source::Point;
@@ -291,17 +291,14 @@ impl Salvage {
         let schema = self.schema;
         let mut budget = Budget::of(file_bytes);
         let mut filling = self.map.filling().map_err(io::Error::other)?;
-        // What the cells of all rows take must fit into the file: where it does not, they share pages.
-        let mut bytes_left = file_bytes;
+        let mut payload = Payload::of(file_bytes);
         let cells =
             bytes_of(&["session_id", "seq", "type", "time", "data", "source_event_seqs", "surface_op"]);
         let columns = format!("{OWNER}, seq, {cells}");
         let mut add = |filling: &mut Filling<'_>, row: &Row<'_>| -> io::Result<Option<(Owner, i64)>> {
             let Ok(rowid) = row.get::<_, i64>(0) else { return Ok(None) };
             let (owner, seq) = place_of(cell(row, 1), cell(row, 2), schema);
-            let left = less(bytes_left, cell(row, 3));
-            bytes_left = left.unwrap_or(bytes_left);
-            let place = Place { seq, rowid, lost: left.is_none() };
+            let place = Place { seq, rowid, lost: !payload.take(cell(row, 3)) };
             filling.add(&owner, place).map_err(io::Error::other)?;
             Ok(Some((owner, seq)))
         };
@@ -400,21 +397,20 @@ struct Listed {
     /// Ids that the index has of sessions without a row, by the key of their events.
     headless: HashMap<Owner, String>,
     rows: u64,
-    /// Bytes that further rows may have.
-    bytes_left: u64,
+    payload: Payload,
     refused: usize,
     faults: Vec<Refusal>,
 }
 
 impl Listed {
-    fn new(schema: Schema, bytes_left: u64) -> Self {
+    fn new(schema: Schema, file_bytes: u64) -> Self {
         Self {
             schema,
             sessions: Vec::new(),
             ids: HashSet::new(),
             headless: HashMap::new(),
             rows: 0,
-            bytes_left,
+            payload: Payload::of(file_bytes),
             refused: 0,
             faults: Vec::new(),
         }
@@ -424,12 +420,10 @@ impl Listed {
     fn add(&mut self, row: &Row<'_>) {
         let Ok(rowid) = row.get::<_, i64>(0) else { return };
         self.rows += 1;
-        let left = less(self.bytes_left, cell(row, 2));
-        let id = match (cell(row, 1), left) {
-            (ValueRef::Text(id), Some(_)) if !id.is_empty() => std::str::from_utf8(id).ok(),
+        let id = match (cell(row, 1), self.payload.take(cell(row, 2))) {
+            (ValueRef::Text(id), true) if !id.is_empty() => std::str::from_utf8(id).ok(),
             _ => None,
         };
-        self.bytes_left = left.unwrap_or(self.bytes_left);
         match id {
             None => self.refuse(rowid, RefusalKind::Value, "it has no text with a session's id"),
             Some(id) if self.ids.insert(id.as_bytes().to_vec()) => {
@@ -535,12 +529,6 @@ fn place_of(owner: ValueRef<'_>, seq: ValueRef<'_>, schema: Schema) -> (Owner, i
         ValueRef::Integer(seq) => (Owner::of(owner, schema), seq),
         _ => (Owner::Nobody, 0),
     }
-}
-
-/// What is left of a number of bytes when those of a cell are taken from it.
-fn less(bytes: u64, cell: ValueRef<'_>) -> Option<u64> {
-    let ValueRef::Integer(size) = cell else { return None };
-    bytes.checked_sub(u64::try_from(size).ok()?)
 }
 
 fn cell<'r>(row: &'r Row<'_>, index: usize) -> ValueRef<'r> {

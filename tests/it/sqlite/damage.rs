@@ -84,7 +84,7 @@ fn schema_19_is_read_by_its_own_keys() {
     assert!(words(&path).contains(&"refuse orphan-events".to_owned()));
 }
 
-const SCHEMA_19: &str = "
+pub(super) const SCHEMA_19: &str = "
 PRAGMA foreign_keys = OFF;
 PRAGMA application_id = 1146308688;
 PRAGMA user_version = 19;

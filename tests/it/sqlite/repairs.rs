@@ -11,6 +11,7 @@ use sessionlog::ErrorKind;
 use sessionlog::repair::{Applied, DatabasePlan, Repairer};
 use tempfile::TempDir;
 
+use super::damage::SCHEMA_19;
 use super::{add_event, add_session, add_turn, database, import_all, inspect_all, listing, word, words};
 use crate::containers::written;
 use crate::support::memory_store;
@@ -331,6 +332,49 @@ fn a_store_without_an_id_gets_one() {
     let plan = plan(&path, &[]);
     expect(&plan, &[("", "rebuild", "value")]);
     assert!(plan.is_lossless());
+    assert_eq!(mended(&plan).0.len(), 2);
+}
+
+#[test]
+fn a_database_of_schema_19_becomes_one_of_17() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("s.db");
+    let database = Connection::open(&path).unwrap();
+    database.execute_batch(SCHEMA_19).unwrap();
+    let session = "INSERT INTO sessions VALUES (7, 's', 0, 5, '/srv', NULL, NULL, NULL, 0, NULL, \
+                   '0a1b2c3d-4e5f-4a6b-8c7d-9e0f1a2b3c4d', 1)";
+    database.execute(session, []).unwrap();
+    for (key, seq) in [(7, 0), (99, 0), (7, 1), (99, 1)] {
+        let data = format!(r#"{{"turn":{}}}"#, seq + 1);
+        let insert = "INSERT INTO events VALUES (?1, ?2, 'turn/start', 10, ?3, NULL, NULL, 0)";
+        database.execute(insert, rusqlite::params![key, seq, data]).unwrap();
+    }
+    drop(database);
+    let plan = plan(&path, &[]);
+    expect(&plan, &[("", "cut", "orphan-events")]);
+    let (sessions, saved) = mended(&plan);
+    assert_eq!((sessions["s"].len(), saved.len()), (2, 2));
+    assert!(saved[0].starts_with(r#"{"session":99,"record":{"type":"turn/start","seq":0,"#), "{saved:?}");
+}
+
+/// Sessions whose id stands twice, or is none: only SQL that goes around the schema makes them.
+#[test]
+fn rows_of_sessions_without_an_id_of_their_own_are_told() {
+    let (_dir, path, database) = two_sessions();
+    let sql = |from: &str, to: &str| {
+        let change =
+            format!("UPDATE sqlite_schema SET sql = replace(sql, '{from}', '{to}') WHERE name = 'sessions'");
+        let database = Connection::open(&path).unwrap();
+        database.execute_batch(&format!("PRAGMA writable_schema = ON; {change}")).unwrap();
+    };
+    drop(database);
+    sql(") STRICT", ") ");
+    let insert = "INSERT INTO sessions SELECT NULL, 0, 5, NULL, NULL, NULL, NULL, 0, NULL, 'x', 1";
+    Connection::open(&path).unwrap().execute_batch(insert).unwrap();
+    sql(") ", ") STRICT");
+    let plan = plan(&path, &[]);
+    expect(&plan, &[("", "drop", "value")]);
+    assert_eq!(plan.steps.listed()[0].row, Some(3));
     assert_eq!(mended(&plan).0.len(), 2);
 }
 

@@ -14,6 +14,10 @@ use super::damage;
 const ROW_BYTES_MIN: u64 = 8;
 /// Bytes of a file for each look behind damage.
 const BYTES_PER_PROBE: u64 = 64;
+/// How many times over the rows of a file may claim its length: rows of overwritten pages claim anything.
+const PAYLOADS_PER_FILE: u64 = 16;
+/// Rows up to this length are always read: at most a few pages each.
+const SMALL_ROW_BYTES: i64 = 4096;
 /// Rowids that SQLite gives begin here.
 const FIRST_ROWID: i64 = 1;
 
@@ -34,6 +38,26 @@ impl Budget {
     pub(super) fn take_row(&mut self) -> bool {
         self.rows = self.rows.saturating_sub(1);
         self.rows > 0
+    }
+}
+
+/// What reading the cells of all rows may cost. Rows of one file share it; where they claim more, they share pages.
+#[derive(Debug)]
+pub(super) struct Payload {
+    bytes_left: u64,
+}
+
+impl Payload {
+    pub(super) fn of(file_bytes: u64) -> Self {
+        Self { bytes_left: file_bytes.saturating_mul(PAYLOADS_PER_FILE) }
+    }
+
+    /// Takes the cells of a row by the length that its head tells; `false` for one that is not to be read.
+    pub(super) fn take(&mut self, length: ValueRef<'_>) -> bool {
+        let ValueRef::Integer(length) = length else { return false };
+        let left = u64::try_from(length).ok().and_then(|length| self.bytes_left.checked_sub(length));
+        self.bytes_left = left.filter(|_| length > SMALL_ROW_BYTES).unwrap_or(self.bytes_left);
+        left.is_some() || (0..=SMALL_ROW_BYTES).contains(&length)
     }
 }
 

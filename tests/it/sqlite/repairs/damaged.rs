@@ -229,3 +229,33 @@ fn a_tree_that_repeats_a_page_a_million_times_ends() {
     fs::write(&damaged, &bytes).unwrap();
     check(&damaged, &sessions);
 }
+
+/// A tree of three levels: what is below an interior page can be reached by nobody, and the index tells what it was.
+#[test]
+fn an_interior_page_costs_what_is_below_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("deep.db");
+    let database = database(&path);
+    database.execute_batch("BEGIN").unwrap();
+    for session in 0..400 {
+        let id = format!("s-{session:03}");
+        add_session(&database, &id);
+        for seq in 0..20 {
+            add_event(&database, &id, seq, "todo/write", &format!("\"{}\"", "x".repeat(300)));
+        }
+    }
+    database.execute_batch("COMMIT").unwrap();
+    drop(database);
+    let (mut bytes, sessions) = (fs::read(&path).unwrap(), sessions_of(&path));
+    let interior = children(&bytes, root(&path, "events"));
+    let below = children(&bytes, interior[0]).len();
+    assert!(interior.len() > 1 && below > 100, "three levels");
+    bytes[interior[0] * PAGE..(interior[0] + 1) * PAGE].fill(0);
+    fs::write(&path, bytes).unwrap();
+    let plan = plan(&path, &[]);
+    let (kept, saved) = check(&path, &sessions).unwrap();
+    assert_eq!(kept + plan.summary.events_lost, 8_000);
+    let unreadable = plan.summary.events_lost - saved;
+    assert!((below as u64..8_000).contains(&unreadable), "{below} leaves, {unreadable} rows");
+    assert!(plan.sessions.iter().all(|session| session.summary.first_lost.is_some()));
+}

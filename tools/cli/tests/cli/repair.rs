@@ -104,7 +104,7 @@ fn a_branch_of_a_fork_must_be_chosen() {
     let plan = run.documents().remove(0);
     assert_eq!((run.code, &plan["applied"], &plan["branch"]), (1, &json!(false), &json!(null)));
     let branches = plan["branches"].as_array().unwrap();
-    let told = ["branch", "events", "firstSeq", "firstTime", "lastTime", "lastType", "line", "offset"];
+    let told = ["branch", "events", "firstSeq", "firstTime", "lastTime", "lastType", "line", "offset", "row"];
     assert_eq!((branches.len(), keys(&branches[0])), (2, told.to_vec()));
     assert_eq!([&branches[0]["events"], &branches[1]["events"], &branches[1]["firstSeq"]], [2, 3, 2]);
     assert!(bench.run(&["repair", &broken]).stdout.contains("--branch N"));
