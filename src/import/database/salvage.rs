@@ -4,18 +4,21 @@
 //! here. Opened and read as every database (see [`source`](super::source)); time is bounded by the length of the file, and
 //! memory by the sessions and the largest row: which rows there are is kept in a temporary database.
 
+mod events;
+mod index;
 mod map;
 mod scan;
+mod sessions;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use rusqlite::types::ValueRef;
-use rusqlite::{Connection, OptionalExtension, Row, Statement, params};
+use rusqlite::{Connection, Row, Statement, params};
 
-use self::map::{Filling, Map, Place, next_place};
-use self::scan::{Budget, Payload, Unread, scan};
+use self::map::{Map, Place, next_place};
+use self::scan::Unread;
 use super::cells;
 use super::rows::{Cells, Composer, RowFault};
 use super::source::Point;
@@ -24,7 +27,7 @@ use crate::event::{Refusal, RefusalKind, SessionHeader};
 use crate::ids::Seq;
 use crate::import::RecordOrigin;
 use crate::import::judgement::word;
-use crate::limits::{SESSION_ID_BYTES_MAX, SESSION_ROWS_TOLD_MAX};
+use crate::limits::SESSION_ROWS_TOLD_MAX;
 use crate::sqlite::Schema;
 use crate::{Cancel, Error, Result};
 
@@ -61,6 +64,15 @@ pub(crate) struct DatabaseFault {
     pub(crate) refusal: Refusal,
     /// No session loses anything by it.
     pub(crate) lossless: bool,
+}
+
+/// How a table and its index agree.
+#[derive(Debug, Clone, Copy)]
+struct Agreement {
+    /// Both say the same.
+    sound: bool,
+    /// All of the index was read, and every row that it tells of.
+    complete: bool,
 }
 
 /// What is found at a row of a session.
@@ -107,9 +119,7 @@ impl Salvage {
             let message = format!("the last {bytes} bytes of the database are missing");
             salvage.told(RefusalKind::SqliteTruncated, "database-length", message, true);
         }
-        let bytes = salvage.point.file_bytes()?;
-        salvage.find_sessions(bytes)?;
-        salvage.find_rows(bytes)?;
+        salvage.look_for_all()?;
         salvage.rows = salvage.map.len().map_err(io::Error::other)?;
         match listing::check_store_id(&salvage.connection) {
             Ok(Ok(())) => {}
@@ -234,115 +244,29 @@ impl Salvage {
         }
     }
 
-    /// Lists the sessions by their table, and by the index where that leads to more.
-    fn find_sessions(&mut self, file_bytes: u64) -> io::Result<()> {
-        let id = self.schema.id_column();
-        let short_id = format!("CASE WHEN octet_length({id}) <= {SESSION_ID_BYTES_MAX} THEN {id} END");
-        let cells = bytes_of(&[id, "cwd", "parent_session", "origin", "agent_preset", "incarnation"]);
-        let columns = format!("{short_id}, {cells}");
-        let mut budget = Budget::of(file_bytes);
-        let mut listed = Listed::new(self.schema, file_bytes);
-        let unread = scan(&self.connection, ("sessions", &columns), &mut budget, &mut |row| {
-            listed.add(row);
-            Ok(())
-        })?;
-        let in_table = listed.rows;
-        let by_rowid = format!("SELECT rowid, {columns} FROM sessions NOT INDEXED WHERE rowid = ?1");
-        let select = format!("{short_id}, rowid");
-        let index =
-            Walk { table: "sessions", index: "sqlite_autoindex_sessions_1", select: &select, order: &[id] };
-        let mut entries = 0;
-        let whole = index.run(&self.connection, Budget::of(file_bytes), &mut |row| {
-            entries += 1;
-            let (ValueRef::Text(id), Ok(rowid)) = (cell(row, 0), row.get::<_, i64>(1)) else { return Ok(()) };
-            if listed.ids.contains(id) {
-                return Ok(());
-            }
-            let found = self.connection.query_row(&by_rowid, [rowid], |row| {
-                let same = cell(row, 1) == ValueRef::Text(id);
-                if same {
-                    listed.add(row);
-                }
-                Ok(same)
-            });
-            if !found.optional().or_else(|error| damage(error).map(|()| None))?.unwrap_or(false) {
-                listed.headless.insert(listed.owner(id, rowid), String::from_utf8_lossy(id).into_owned());
-            }
-            Ok(())
-        })?;
-        let complete = whole && listed.headless.is_empty();
-        let sound = complete && entries == in_table;
-        let Listed { mut sessions, headless, faults, refused, .. } = listed;
-        sessions.sort_unstable_by(|a, b| a.id.as_bytes().cmp(b.id.as_bytes()));
-        (self.sessions, self.headless) = (sessions, headless);
-        self.faults.extend(faults.into_iter().map(|refusal| DatabaseFault { refusal, lossless: false }));
+    /// Lists the sessions and maps the rows of all of them.
+    fn look_for_all(&mut self) -> io::Result<()> {
+        let bytes = self.point.file_bytes()?;
+        let (sessions, unread, agreement) = sessions::list(&self.connection, self.schema, bytes)?;
+        let refused = sessions.refused;
+        (self.sessions, self.headless) = (sessions.sessions, sessions.headless);
+        let lossy = |refusal| DatabaseFault { refusal, lossless: false };
+        self.faults.extend(sessions.faults.into_iter().map(lossy));
         if refused > SESSION_ROWS_TOLD_MAX {
-            let message =
-                format!("so it is with {} more rows of table sessions", refused - SESSION_ROWS_TOLD_MAX);
+            let more = refused - SESSION_ROWS_TOLD_MAX;
+            let message = format!("so it is with {more} more rows of table sessions");
             self.told(RefusalKind::Value, "cell-shape", message, false);
         }
         self.tell_of_headless();
-        self.tell_of("sessions", unread, (sound, complete));
+        self.tell_of("sessions", unread, agreement);
+        let owners = self.sessions.iter().map(|session| &session.owner);
+        let (unread, agreement) = events::map(&self.connection, self.schema, bytes, &self.map, owners)?;
+        self.tell_of("events", unread, agreement);
         Ok(())
     }
 
-    /// Maps the rows of events by their table, and by the index where that leads to more.
-    fn find_rows(&mut self, file_bytes: u64) -> io::Result<()> {
-        let schema = self.schema;
-        let mut budget = Budget::of(file_bytes);
-        let mut filling = self.map.filling().map_err(io::Error::other)?;
-        let mut payload = Payload::of(file_bytes);
-        let cells =
-            bytes_of(&["session_id", "seq", "type", "time", "data", "source_event_seqs", "surface_op"]);
-        let columns = format!("{OWNER}, seq, {cells}");
-        let mut add = |filling: &mut Filling<'_>, row: &Row<'_>| -> io::Result<Option<(Owner, i64)>> {
-            let Ok(rowid) = row.get::<_, i64>(0) else { return Ok(None) };
-            let (owner, seq) = place_of(cell(row, 1), cell(row, 2), schema);
-            let place = Place { seq, rowid, lost: !payload.take(cell(row, 3)) };
-            filling.add(&owner, place).map_err(io::Error::other)?;
-            Ok(Some((owner, seq)))
-        };
-        let unread = scan(&self.connection, ("events", &columns), &mut budget, &mut |row| {
-            add(&mut filling, row).map(drop)
-        })?;
-        let in_table = self.map.len().map_err(io::Error::other)?;
-        let by_rowid = format!("SELECT rowid, {columns} FROM events NOT INDEXED WHERE rowid = ?1");
-        let select = format!("{OWNER}, seq, rowid");
-        let index = Walk {
-            table: "events",
-            index: "sqlite_autoindex_events_1",
-            select: &select,
-            order: &["session_id", "seq"],
-        };
-        let (mut entries, mut agree, mut lost) = (0, true, false);
-        let whole = index.run(&self.connection, Budget::of(file_bytes), &mut |row| {
-            entries += 1;
-            let (owner, seq) = place_of(cell(row, 0), cell(row, 1), schema);
-            let Ok(rowid) = row.get::<_, i64>(2) else { return Ok(()) };
-            if filling.knows(&owner, seq, rowid).map_err(io::Error::other)? {
-                return Ok(());
-            }
-            let mut found = None;
-            let read = self.connection.query_row(&by_rowid, [rowid], |row| {
-                found = Some(add(&mut filling, row));
-                Ok(())
-            });
-            read.optional().or_else(|error| damage(error).map(|()| None))?;
-            agree = false;
-            if found.transpose()?.flatten() != Some((owner.clone(), seq)) {
-                lost = true;
-                filling.add(&owner, Place { seq, rowid, lost }).map_err(io::Error::other)?;
-            }
-            Ok(())
-        })?;
-        drop(filling);
-        self.tell_of("events", unread, (whole && agree && entries == in_table, whole && !lost));
-        Ok(())
-    }
-
-    /// Tells what of a table, and of its index, could not be read: whether both say the same, and whether every row that the
-    /// index tells of was read.
-    fn tell_of(&mut self, table: &str, unread: Unread, (sound, complete): (bool, bool)) {
+    /// Tells what of a table, and of its index, could not be read.
+    fn tell_of(&mut self, table: &str, unread: Unread, Agreement { sound, complete }: Agreement) {
         let kind = match self.point.is_cut_short() {
             true => RefusalKind::SqliteTruncated,
             false => RefusalKind::SqliteCorrupt,
@@ -389,125 +313,6 @@ impl Salvage {
     }
 }
 
-/// The sessions as they are found.
-struct Listed {
-    schema: Schema,
-    sessions: Vec<SalvagedSession>,
-    ids: HashSet<Vec<u8>>,
-    /// Ids that the index has of sessions without a row, by the key of their events.
-    headless: HashMap<Owner, String>,
-    rows: u64,
-    payload: Payload,
-    refused: usize,
-    faults: Vec<Refusal>,
-}
-
-impl Listed {
-    fn new(schema: Schema, file_bytes: u64) -> Self {
-        Self {
-            schema,
-            sessions: Vec::new(),
-            ids: HashSet::new(),
-            headless: HashMap::new(),
-            rows: 0,
-            payload: Payload::of(file_bytes),
-            refused: 0,
-            faults: Vec::new(),
-        }
-    }
-
-    /// Takes a row: its rowid, its id, and what its cells take.
-    fn add(&mut self, row: &Row<'_>) {
-        let Ok(rowid) = row.get::<_, i64>(0) else { return };
-        self.rows += 1;
-        let id = match (cell(row, 1), self.payload.take(cell(row, 2))) {
-            (ValueRef::Text(id), true) if !id.is_empty() => std::str::from_utf8(id).ok(),
-            _ => None,
-        };
-        match id {
-            None => self.refuse(rowid, RefusalKind::Value, "it has no text with a session's id"),
-            Some(id) if self.ids.insert(id.as_bytes().to_vec()) => {
-                let owner = self.owner(id.as_bytes(), rowid);
-                self.sessions.push(SalvagedSession { id: id.to_owned(), owner, rowid });
-            }
-            Some(id) => {
-                self.refuse(rowid, RefusalKind::DuplicateId, &format!("session {} has another row", word(id)))
-            }
-        }
-    }
-
-    fn refuse(&mut self, rowid: i64, kind: RefusalKind, message: &str) {
-        self.refused += 1;
-        if self.refused <= SESSION_ROWS_TOLD_MAX {
-            let message = format!("a row of table sessions: {message}");
-            self.faults.push(Refusal::new(kind, "sessions-row", message).at_row(rowid));
-        }
-    }
-
-    fn owner(&self, id: &[u8], rowid: i64) -> Owner {
-        match self.schema {
-            Schema::V17 => Owner::Id(id.to_vec()),
-            Schema::V19 => Owner::Number(rowid),
-        }
-    }
-}
-
-/// How the entries of an index are walked: what is selected of them, and by what they are ordered.
-struct Walk<'w> {
-    table: &'w str,
-    index: &'w str,
-    select: &'w str,
-    order: &'w [&'w str],
-}
-
-impl Walk<'_> {
-    /// Hands every entry to `take`: from the first on, and, if something stops that, from the last one back. Answers whether
-    /// nothing did.
-    fn run(
-        &self,
-        connection: &Connection,
-        budget: Budget,
-        take: &mut dyn FnMut(&Row<'_>) -> io::Result<()>,
-    ) -> io::Result<bool> {
-        if self.one_way(connection, "", budget, take)? {
-            return Ok(true);
-        }
-        self.one_way(connection, " DESC", budget, take)?;
-        Ok(false)
-    }
-
-    fn one_way(
-        &self,
-        connection: &Connection,
-        direction: &str,
-        mut budget: Budget,
-        take: &mut dyn FnMut(&Row<'_>) -> io::Result<()>,
-    ) -> io::Result<bool> {
-        let Self { table, index, select, order } = self;
-        let order: Vec<_> = order.iter().map(|column| format!("{column}{direction}")).collect();
-        let order = order.join(", ");
-        let mut walk = || -> rusqlite::Result<io::Result<bool>> {
-            let select = format!("SELECT {select} FROM {table} INDEXED BY {index} ORDER BY {order}");
-            let mut statement = connection.prepare(&select)?;
-            let mut rows = statement.query([])?;
-            while let Some(row) = rows.next()? {
-                if !budget.take_row() {
-                    return Ok(Ok(false));
-                }
-                if let Err(error) = take(row) {
-                    return Ok(Err(error));
-                }
-            }
-            Ok(Ok(true))
-        };
-        walk().unwrap_or_else(|error| damage(error).map(|()| false))
-    }
-}
-
-/// The key of a row's session, unless it is too long for one.
-const OWNER: &str = "CASE WHEN octet_length(session_id) <= 1024 THEN session_id END";
-const _: () = assert!(SESSION_ID_BYTES_MAX == 1024);
-
 /// Selects a row of events as [`Cells`] wants it. The last cell says whether it is the row that was mapped.
 fn row_statement(schema: Schema) -> String {
     format!(
@@ -521,14 +326,6 @@ fn row_statement(schema: Schema) -> String {
 fn bytes_of(columns: &[&str]) -> String {
     let sizes: Vec<_> = columns.iter().map(|column| format!("ifnull(octet_length({column}), 0)")).collect();
     sizes.join(" + ")
-}
-
-/// Key and seq of a row. One without a seq is nobody's.
-fn place_of(owner: ValueRef<'_>, seq: ValueRef<'_>, schema: Schema) -> (Owner, i64) {
-    match seq {
-        ValueRef::Integer(seq) => (Owner::of(owner, schema), seq),
-        _ => (Owner::Nobody, 0),
-    }
 }
 
 fn cell<'r>(row: &'r Row<'_>, index: usize) -> ValueRef<'r> {
