@@ -52,7 +52,9 @@ impl Repairer {
             return Err(Error::new(ErrorKind::Invalid, message).with_path(path));
         }
         let mut walk = Walk::new(progress, salvage.rows());
-        salvage.faults().iter().for_each(|fault| walk.fault(&fault.refusal, fault.lossless));
+        for fault in salvage.faults() {
+            add_fault(&mut walk.steps, &fault.refusal, fault.lossless);
+        }
         let mut listed = 0;
         for session in salvage.sessions() {
             let branch = branches.get(&session.id).copied();
@@ -97,7 +99,7 @@ impl Repairer {
         };
         match salvage.header(session)? {
             Err(refusal) => planned.refusal = Some(refusal),
-            Ok(header) => {
+            Ok((header, made_anew)) => {
                 let pass = |route: &Route| {
                     rows::run((salvage, session), &header, &self.options, route, &mut Nowhere)
                 };
@@ -108,7 +110,10 @@ impl Repairer {
                 }
                 packed = findings.packed;
                 planned.branch = branch.filter(|_| !branches.is_empty());
-                let Findings { steps, summary, refusal, .. } = findings;
+                let Findings { mut steps, summary, refusal, .. } = findings;
+                if let Some(fault) = made_anew {
+                    add_fault(&mut steps, &fault, true);
+                }
                 planned = SessionPlan { steps, summary, branches, refusal, route, ..planned };
             }
         }
@@ -153,18 +158,6 @@ impl<'p> Walk<'p> {
     fn new(progress: &'p dyn Fn(u64, u64), rows: u64) -> Self {
         let (steps, summary) = (Steps::default(), DatabaseSummary::default());
         Self { steps, summary, digest: Digester::default(), rows: (0, rows), progress }
-    }
-
-    fn fault(&mut self, refusal: &Refusal, lossless: bool) {
-        let (action, what) = match lossless {
-            true => (Action::Rebuild, "it is made anew"),
-            false => (Action::Drop, "what they held is lost"),
-        };
-        let kind = refusal.kind.as_str();
-        self.steps.add(action, kind, (0, 0), || Step {
-            row: refusal.rowid,
-            ..step(action, kind, 0, format!("{}: {what}", refusal.message))
-        });
     }
 
     /// Takes note of a session that was read.
@@ -213,20 +206,28 @@ impl<'p> Walk<'p> {
     /// Hands every record of a session without a row to `save`.
     fn orphans(&mut self, salvage: &Salvage, save: &mut dyn FnMut(&str, &[u8]) -> Result<()>) -> Result<()> {
         let known: HashSet<&Owner> = salvage.sessions().iter().map(|session| &session.owner).collect();
+        let mut leave_out = |owner: &Owner| {
+            let name = name_of(salvage, owner);
+            let lost = self.left_out(salvage, owner, &mut |record| save(&name, record))?;
+            self.orphan(&name, &lost);
+            Ok(())
+        };
         let mut last = None;
         while let Some(owner) = salvage.owner_behind(last.as_ref())? {
-            if !known.contains(&owner) {
-                let name = name_of(salvage, &owner);
-                let lost = self.left_out(salvage, &owner, &mut |record| save(&name, record))?;
-                self.orphan(&name, &lost);
+            // Those that the index of sessions knows come below.
+            if !known.contains(&owner) && !salvage.headless().contains_key(&owner) {
+                leave_out(&owner)?;
             }
             last = Some(owner);
         }
-        Ok(())
+        salvage.headless().keys().try_for_each(leave_out)
     }
 
     fn orphan(&mut self, name: &str, lost: &Summary) {
         self.summary.sessions_left_out += 1;
+        if lost.events_lost == 0 {
+            return;
+        }
         self.summary.events_lost += lost.events_lost;
         self.summary.records_saved += lost.records_saved;
         let (action, kind) = (Action::Cut, RefusalKind::OrphanEvents.as_str());
@@ -247,9 +248,22 @@ impl<'p> Walk<'p> {
     }
 }
 
+/// Adds what is wrong beside the events: it is made anew, or something is lost by it.
+fn add_fault(steps: &mut Steps, refusal: &Refusal, lossless: bool) {
+    let (action, what) = match lossless {
+        true => (Action::Rebuild, "it is made anew"),
+        false => (Action::Drop, "what they held is lost"),
+    };
+    let kind = refusal.kind.as_str();
+    steps.add(action, kind, (0, 0), || Step {
+        row: refusal.rowid,
+        ..step(action, kind, 0, format!("{}: {what}", refusal.message))
+    });
+}
+
 /// A session as JSON: its id; its number, where that is all there is; or null for nobody.
 fn name_of(salvage: &Salvage, owner: &Owner) -> String {
-    match (salvage.id_of(owner), owner) {
+    match (salvage.headless().get(owner), owner) {
         (Some(id), _) => json_string(id),
         (None, Owner::Id(id)) => json_string(&String::from_utf8_lossy(id)),
         (None, Owner::Number(number)) => number.to_string(),

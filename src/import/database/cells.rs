@@ -17,8 +17,15 @@ pub(super) fn statement(schema: Schema) -> String {
     )
 }
 
-/// The session header of a row.
+/// The session header of a row, all of whose cells must have their shapes.
 pub(super) fn header(row: &Row<'_>) -> Result<SessionHeader, Refusal> {
+    let header = session_header(row)?;
+    store_cells(row)?;
+    Ok(header)
+}
+
+/// The session header of a row, whatever stands in its cells that are none of the session's.
+pub(super) fn session_header(row: &Row<'_>) -> Result<SessionHeader, Refusal> {
     let cell = |index| row.get_ref(index).unwrap_or(ValueRef::Null);
     check_format_version(integer(cell(2), "version")?, 0)?;
     let mut header = SessionHeader::new(text(cell(1), "id")?, integer(cell(3), "created_at")?);
@@ -38,12 +45,17 @@ pub(super) fn header(row: &Row<'_>) -> Result<SessionHeader, Refusal> {
     };
     header.delegation_depth = natural(cell(8), "delegation_depth", "header-delegation-depth")?;
     header.agent_preset = string(9, "agent_preset")?;
+    header.validate()?;
+    Ok(header)
+}
+
+/// Looks at the cells that a database has of a session for itself; every new database gives it others.
+pub(super) fn store_cells(row: &Row<'_>) -> Result<(), Refusal> {
+    let cell = |index| row.get_ref(index).unwrap_or(ValueRef::Null);
     if !is_uuid(text(cell(10), "incarnation")?.as_bytes()) {
         return Err(value("incarnation is no UUID"));
     }
-    integer(cell(11), "revision")?;
-    header.validate()?;
-    Ok(header)
+    integer(cell(11), "revision").map(drop)
 }
 
 /// An INTEGER that a JSON number can hold.

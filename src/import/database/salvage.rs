@@ -10,7 +10,7 @@ mod map;
 mod scan;
 mod sessions;
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -45,7 +45,7 @@ pub(crate) struct Salvage {
     connection: Connection,
     map: Map,
     sessions: Vec<SalvagedSession>,
-    headless: HashMap<Owner, String>,
+    headless: BTreeMap<Owner, String>,
     faults: Vec<DatabaseFault>,
     rows: u64,
 }
@@ -111,7 +111,7 @@ impl Salvage {
             connection,
             map: Map::new().map_err(io::Error::other)?,
             sessions: Vec::new(),
-            headless: HashMap::new(),
+            headless: BTreeMap::new(),
             faults: Vec::new(),
             rows: 0,
         };
@@ -152,9 +152,9 @@ impl Salvage {
         self.point.holds(&self.path)
     }
 
-    /// The id that the index of sessions has for a session whose row is lost.
-    pub(crate) fn id_of(&self, owner: &Owner) -> Option<&str> {
-        self.headless.get(owner).map(String::as_str)
+    /// The ids that the index of sessions has for sessions whose rows are lost.
+    pub(crate) fn headless(&self) -> &BTreeMap<Owner, String> {
+        &self.headless
     }
 
     /// The key behind this one under which there are events.
@@ -162,16 +162,20 @@ impl Salvage {
         self.map.owner_behind(owner, self.schema).map_err(|error| self.failed(io::Error::other(error)))
     }
 
-    /// The header of a session, or why it has none that can be used.
+    /// The header of a session, or why it has none that can be used; and what is wrong with its row and costs nothing.
     pub(crate) fn header(
         &self,
         session: &SalvagedSession,
-    ) -> Result<std::result::Result<SessionHeader, Refusal>> {
+    ) -> Result<std::result::Result<(SessionHeader, Option<Refusal>), Refusal>> {
         let read = || -> rusqlite::Result<_> {
             let mut statement = self.connection.prepare(&cells::statement(self.schema))?;
             let mut rows = statement.query([session.rowid])?;
             Ok(match rows.next()? {
-                Some(row) => cells::header(row),
+                Some(row) => match cells::session_header(row) {
+                    Ok(header) if header.id == session.id => Ok((header, cells::store_cells(row).err())),
+                    Ok(_) => Err(disagree("sessions")),
+                    Err(refusal) => Err(refusal),
+                },
                 None => Err(disagree("sessions")),
             })
         };

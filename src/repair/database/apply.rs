@@ -103,7 +103,7 @@ impl Repairer {
         walk: &mut Walk<'_>,
         Files { database, digest, saved }: &mut Files,
     ) -> Result<()> {
-        let header = salvage.header(session)?.map_err(Error::from)?;
+        let (header, _) = salvage.header(session)?.map_err(Error::from)?;
         let name = json_string(&session.id);
         database.events_of(&header, packed, |keep| {
             let mut sink = SessionSink { name: &name, keep, digest, saved };
@@ -183,9 +183,14 @@ impl Sink for SessionSink<'_, '_> {
     }
 }
 
+/// Writes a line. Bytes of a cell stay as they are, but for line feeds, which can only stand between tokens.
 fn save(saved: &mut Option<BufWriter<File>>, session: &str, record: &[u8]) -> Result<()> {
     let Some(file) = saved else { return Ok(()) };
-    let parts = [b"{\"session\":", session.as_bytes(), b",\"record\":", record, b"}\n"];
-    let written = parts.into_iter().try_for_each(|part| file.write_all(part));
+    let head = [b"{\"session\":", session.as_bytes(), b",\"record\":"];
+    let parts = head.into_iter().chain(record.split_inclusive(|&byte| byte == b'\n'));
+    let mut parts = parts.map(|part| part.strip_suffix(b"\n").map_or((part, &b""[..]), |part| (part, b" ")));
+    let written = parts
+        .try_for_each(|(part, space)| file.write_all(part).and_then(|()| file.write_all(space)))
+        .and_then(|()| file.write_all(b"}\n"));
     written.map_err(|error| Error::io("repair: save what is cut", error))
 }

@@ -35,7 +35,8 @@ fn mended(plan: &DatabasePlan) -> (Sessions, Vec<String>) {
     let out = dir.path().join("new.db");
     let Applied { saved, .. } = Repairer::default().apply_database(plan, &out, &|_, _| ()).unwrap();
     assert!(before == listing(directory), "the source and what is beside it stay as they were");
-    let saved = saved.map_or(String::new(), |saved| fs::read_to_string(saved).unwrap());
+    let saved = saved.map_or(Vec::new(), |saved| fs::read(saved).unwrap());
+    let saved = String::from_utf8_lossy(&saved);
     let saved: Vec<_> = saved.lines().map(str::to_owned).collect();
     assert_eq!(saved.len() as u64, plan.summary.records_saved);
     let sessions = sessions_of(&out);
@@ -128,6 +129,9 @@ fn rows_stay_rows_and_single_events_single_events() {
 fn a_gap_cuts_what_follows_and_saves_it() {
     let (_dir, path, database) = two_sessions();
     database.execute("DELETE FROM events WHERE session_id = 'a' AND seq = 1", []).unwrap();
+    database
+        .execute("UPDATE events SET data = '{\n\"turn\":2\n}' WHERE session_id = 'a' AND seq = 2", [])
+        .unwrap();
     drop(database);
     let plan = plan(&path, &[]);
     expect(&plan, &[("a", "cut", "seq-gap"), ("a", "cut", "seq-gap")]);
@@ -138,7 +142,7 @@ fn a_gap_cuts_what_follows_and_saves_it() {
     assert!(!plan.is_lossless() && !plan.needs_branch());
     let (sessions, saved) = mended(&plan);
     assert_eq!((sessions["a"].len(), sessions["b"].len()), (1, 4));
-    let record = r#"{"type":"turn/start","seq":2,"time":10,"data":{"turn":2}}"#;
+    let record = r#"{"type":"turn/start","seq":2,"time":10,"data":{ "turn":2 }}"#;
     assert_eq!(saved[0], format!(r#"{{"session":"a","record":{record}}}"#));
 }
 
@@ -355,6 +359,18 @@ fn a_database_of_schema_19_becomes_one_of_17() {
     let (sessions, saved) = mended(&plan);
     assert_eq!((sessions["s"].len(), saved.len()), (2, 2));
     assert!(saved[0].starts_with(r#"{"session":99,"record":{"type":"turn/start","seq":0,"#), "{saved:?}");
+}
+
+#[test]
+fn what_a_database_has_of_a_session_for_itself_is_made_anew() {
+    let (_dir, path, database) = two_sessions();
+    database.execute("UPDATE sessions SET incarnation = 'x' WHERE id = 'b'", []).unwrap();
+    drop(database);
+    assert!(words(&path).contains(&"refuse value".to_owned()));
+    let plan = plan(&path, &[]);
+    expect(&plan, &[("b", "rebuild", "value")]);
+    assert!(plan.is_lossless());
+    assert_eq!(mended(&plan).0["b"].len(), 4);
 }
 
 /// Sessions whose id stands twice, or is none: only SQL that goes around the schema makes them.

@@ -8,7 +8,7 @@ use crate::limits::SESSION_ID_BYTES_MAX;
 use crate::sqlite::Schema;
 
 /// The key under which the events of a session are stored.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Owner {
     /// Its id, as it is stored.
     Id(Vec<u8>),

@@ -1,6 +1,6 @@
 //! Lists the sessions of a damaged database: by their table, and by the index where that leads to more.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::io;
 
 use rusqlite::types::ValueRef;
@@ -68,7 +68,7 @@ pub(super) struct Listed {
     pub(super) sessions: Vec<SalvagedSession>,
     ids: HashSet<Vec<u8>>,
     /// Ids that the index has of sessions without a row, by the key of their events.
-    pub(super) headless: HashMap<Owner, String>,
+    pub(super) headless: BTreeMap<Owner, String>,
     rows: u64,
     payload: Payload,
     pub(super) refused: usize,
@@ -81,7 +81,7 @@ impl Listed {
             schema,
             sessions: Vec::new(),
             ids: HashSet::new(),
-            headless: HashMap::new(),
+            headless: BTreeMap::new(),
             rows: 0,
             payload: Payload::of(file_bytes),
             refused: 0,

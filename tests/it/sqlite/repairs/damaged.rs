@@ -91,6 +91,54 @@ fn whatever_page_is_overwritten_what_is_kept_is_a_true_beginning() {
     assert_eq!(worst, 0, "the root of the events costs them all");
 }
 
+/// Bits, bytes, and stretches anywhere, the schema and the pages' heads among them: what comes out loads.
+#[test]
+fn whatever_is_hit_the_new_database_is_sound() {
+    let (dir, _, whole, _) = sixty_sessions();
+    let damaged = dir.path().join("damaged.db");
+    let mut refused = 0;
+    for seed in 0..250_u64 {
+        let mut state = seed;
+        let mut below = |bound: usize| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            usize::try_from((state >> 33) % bound as u64).unwrap()
+        };
+        let mut bytes = whole.clone();
+        for _ in 0..=below(4) {
+            // Heads of pages as often as any place.
+            let at =
+                if below(2) == 0 { below(bytes.len()) } else { below(bytes.len() / PAGE) * PAGE + below(40) };
+            match below(4) {
+                0 => bytes[at] ^= 1 << below(8),
+                1 => bytes[at] = u8::try_from(below(256)).unwrap(),
+                2 => {
+                    let end = bytes.len().min(at + below(600));
+                    bytes[at..end].fill(0);
+                }
+                _ => {
+                    let from = below(bytes.len() / PAGE) * PAGE;
+                    let to = at / PAGE * PAGE;
+                    bytes.copy_within(from..from + PAGE, to);
+                }
+            }
+        }
+        fs::write(&damaged, &bytes).unwrap();
+        let mut plan = plan(&damaged, &[]);
+        if plan.needs_branch() {
+            let forked = plan.sessions.iter().filter(|session| session.needs_branch());
+            let branches: Vec<_> =
+                forked.map(|session| (session.id.clone(), session.branches.len())).collect();
+            let branches: Vec<_> = branches.iter().map(|(id, number)| (id.as_str(), *number)).collect();
+            plan = super::plan(&damaged, &branches);
+        }
+        match plan.refusal {
+            Some(_) => refused += 1,
+            None => drop(mended(&plan)),
+        }
+    }
+    assert!(refused < 60, "{refused}");
+}
+
 #[test]
 fn a_page_in_the_middle_costs_its_rows_and_no_more() {
     let (dir, path, whole, sessions) = sixty_sessions();
