@@ -26,4 +26,5 @@ mod sessions;
 mod sqlite;
 mod stats;
 mod support;
+mod upkeep;
 mod verdicts;
