@@ -12,7 +12,7 @@
 use std::error::Error as StdError;
 use std::fmt;
 use std::mem;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 use std::thread;
 
@@ -45,6 +45,8 @@ pub(super) struct Committer {
     synced_through: Mutex<Position>,
     counters: Arc<Counters>,
     has_background: bool,
+    /// Called when a segment has ended.
+    segment_ended: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
 /// What somebody who needs a batch done has to do next.
@@ -110,6 +112,17 @@ impl Committer {
             maintenance: Mutex::default(),
             counters,
             has_background,
+            segment_ended: OnceLock::new(),
+        }
+    }
+
+    pub(super) fn on_segment_end(&self, hook: Box<dyn Fn() + Send + Sync>) {
+        let _ = self.segment_ended.set(hook);
+    }
+
+    fn tell_ended(&self, segment_ended: bool) {
+        if let Some(hook) = self.segment_ended.get().filter(|_| segment_ended) {
+            hook();
         }
     }
 
@@ -235,8 +248,10 @@ impl Committer {
         let mut writer = self.writer.lock();
         let result = writer.commit(group).map_err(Failure::new);
         let due = result.is_ok() && writer.maintenance_due();
+        let segment_ended = writer.take_segment_ended();
         *self.synced_through.lock() = writer.synced_through();
         drop(writer);
+        self.tell_ended(segment_ended);
         if due {
             self.call_background(&mut self.queue.lock(), |orders| orders.maintain = true);
         }
@@ -332,8 +347,10 @@ impl Committer {
     pub(super) fn rotate(&self) -> Result<SegmentId> {
         let mut writer = self.writer.lock();
         let result = writer.rotate();
+        let segment_ended = writer.take_segment_ended();
         *self.synced_through.lock() = writer.synced_through();
         drop(writer);
+        self.tell_ended(segment_ended);
         result.inspect_err(|_| self.give_up(false))
     }
 

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// What a log has done since it was opened, and what waits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct LogMetrics {
     /// Groups that were committed.
@@ -28,6 +28,12 @@ pub struct LogMetrics {
     pub queue_batches: u64,
     /// Their bytes.
     pub queue_bytes: u64,
+    /// Raw segments that have ended and are not sealed, those with damage included.
+    pub unsealed_segments: u64,
+    /// Their bytes.
+    pub unsealed_bytes: u64,
+    /// What the upkeep that a store runs by itself failed at, until a call of the upkeep returns it; a log has none.
+    pub upkeep_failure: Option<String>,
 }
 
 #[derive(Debug, Default)]
@@ -81,6 +87,7 @@ impl Counters {
             segments: self.segments.load(Relaxed),
             queue_batches,
             queue_bytes,
+            ..LogMetrics::default()
         }
     }
 }

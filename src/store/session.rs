@@ -17,6 +17,7 @@ use super::places::{Place, Run};
 use super::records::EncodedRun;
 use super::store::Store;
 use super::summary::Summary;
+use super::upkeep::Handle;
 use crate::event::{SessionHeader, SessionState};
 use crate::ids::{Position, SegmentId, Seq, SessionKey};
 use crate::log::{Committed, Completion};
@@ -28,10 +29,11 @@ use crate::{Error, ErrorKind, Result};
 /// The projections are in memory while a handle lives; later they are restored from the last checkpoint and folded on.
 #[derive(Clone)]
 pub struct Session {
-    pub(super) store: Arc<Inner>,
+    /// It goes first: its end needs the store.
+    _lease: Arc<Lease>,
+    pub(super) store: Handle,
     pub(super) entry: Arc<Entry>,
     cancel: Option<Cancel>,
-    _lease: Arc<Lease>,
 }
 
 /// Equality-only token of a session's content: it changes with each append and each repair.
@@ -51,7 +53,7 @@ impl fmt::Display for Revision {
 impl Session {
     pub(super) fn new(store: &Store, entry: Arc<Entry>) -> Self {
         let lease = entry.lease(&store.inner);
-        Self { store: Arc::clone(&store.inner), entry, cancel: store.cancel.clone(), _lease: lease }
+        Self { store: store.inner.clone(), entry, cancel: store.cancel.clone(), _lease: lease }
     }
 
     pub(super) fn check_cancelled(&self) -> Result<()> {
@@ -182,12 +184,12 @@ impl Entry {
         Revision { key: self.key, events: row.next_seq, chain: row.summary.chain }
     }
 
-    fn lease(self: &Arc<Self>, store: &Arc<Inner>) -> Arc<Lease> {
+    fn lease(self: &Arc<Self>, store: &Handle) -> Arc<Lease> {
         let mut state = self.state.lock();
         if let Some(lease) = state.lease.upgrade() {
             return lease;
         }
-        let lease = Arc::new(Lease { store: Arc::downgrade(store), entry: Arc::clone(self) });
+        let lease = Arc::new(Lease { store: store.downgrade(), entry: Arc::clone(self) });
         state.lease = Arc::downgrade(&lease);
         lease
     }

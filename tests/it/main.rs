@@ -28,4 +28,5 @@ mod sessions;
 mod sqlite;
 mod stats;
 mod support;
+mod upkeep;
 mod verdicts;

@@ -58,8 +58,9 @@ struct Plan<'s> {
 impl Store {
     /// Writes the checkpoints that are due: of the sessions in `sealed`, and of those that nobody holds any more.
     pub(in crate::store) fn write_checkpoints(&self, occasion: Occasion, sealed: &BTreeSet<SessionKey>) {
-        // Whoever throws the store's cancel token wants his reads to end, not the upkeep to be half done.
-        let store = Self { inner: Arc::clone(&self.inner), cancel: None };
+        // Whoever throws a cancel token wants his reads and the upkeep to end, not that a closing store forgets its sessions.
+        let cancel = self.cancel.clone().filter(|_| occasion == Occasion::Upkeep);
+        let store = Self { inner: self.inner.clone(), cancel };
         // Without them resuming takes longer, and that is all.
         let _ = store.try_write_checkpoints(occasion, sealed);
     }
@@ -92,7 +93,10 @@ impl Store {
         let plan = Plan { sealed, due, kept };
         let written = log.write_checkpoints(&checkpoints.files, number, &superseded, &mut |writer| {
             let keys: BTreeSet<SessionKey> = plan.due.iter().chain(plan.kept.keys()).copied().collect();
-            keys.into_iter().try_for_each(|key| self.write_checkpoint(key, &plan, writer))
+            keys.into_iter().try_for_each(|key| {
+                self.check_cancelled()?;
+                self.write_checkpoint(key, &plan, writer)
+            })
         });
         let file = written.inspect_err(|_| checkpoints.forget_listing())?;
         checkpoints.take_written(file, &superseded);
