@@ -89,6 +89,9 @@ pub const CHECKPOINT_SECTION_BYTES_MAX: usize = CHECKPOINT_BYTES_MAX / 8;
 pub const CHECKPOINT_SESSIONS_MAX: u32 = 1 << 22;
 /// Events behind a session's last checkpoint from which on a new one is worth its while.
 pub const CHECKPOINT_LAG_EVENTS_MIN: u64 = 64;
+/// Events that a session in use may run ahead of its last checkpoint before a new one is called for: what a resume after a
+/// crash has to fold.
+pub const CHECKPOINT_LIVE_LAG_EVENTS: u64 = 8192;
 /// Checkpoint files above which they are merged into one.
 pub const CHECKPOINT_FILES_MAX: usize = 8;
 /// Checkpoint files that are looked at, the newest ones; more are not of our making.
@@ -101,6 +104,7 @@ pub const WARNINGS_LISTED_MAX: u64 = 100;
 const _: () = assert!(RECORD_BYTES_MAX < BATCH_BYTES_MAX);
 const _: () = assert!(CHECKPOINT_BYTES_MAX <= u32::MAX as usize);
 const _: () = assert!(CHECKPOINT_FILES_MAX < CHECKPOINT_FILES_READ_MAX);
+const _: () = assert!(CHECKPOINT_LAG_EVENTS_MIN < CHECKPOINT_LIVE_LAG_EVENTS);
 const _: () = assert!(FRAME_PAYLOAD_BYTES_MAX < u32::MAX as u64);
 const _: () =
     assert!(SEGMENT_BYTES_MIN <= SEGMENT_BYTES_DEFAULT && SEGMENT_BYTES_DEFAULT <= SEGMENT_BYTES_MAX);

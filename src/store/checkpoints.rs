@@ -59,6 +59,8 @@ struct Known {
     /// States of sessions that nobody holds any more, for the next file.
     idle: HashMap<SessionKey, Arc<Snapshot>>,
     idle_bytes: usize,
+    /// Sessions in use that have run far ahead of their checkpoints.
+    called_for: BTreeSet<SessionKey>,
 }
 
 /// A session's state as a checkpoint keeps it.
@@ -115,6 +117,16 @@ impl Checkpoints {
     /// The state of a session that waits for the next file.
     fn idle(&self, key: SessionKey) -> Option<Arc<Snapshot>> {
         self.known.lock().idle.get(&key).cloned()
+    }
+
+    /// The seq of a session's newest checkpoint at or below `end`; the first one if there is none.
+    pub(super) fn newest_below(&self, key: SessionKey, end: Seq) -> Seq {
+        self.below(key, end).first().map_or(Seq::new(0), |newest| newest.next_seq)
+    }
+
+    /// A session in use has run far ahead of its checkpoints: it is due at the next upkeep.
+    pub(super) fn call_for(&self, key: SessionKey) {
+        self.known.lock().called_for.insert(key);
     }
 
     /// The checkpoints of a session at or below `end`, newest first.

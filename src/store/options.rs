@@ -68,9 +68,9 @@ impl StoreOptions {
         self
     }
 
-    /// Whether a thread of the store calls [`Store::maintain`] each time that a segment has ended. Default: yes; never
-    /// without [`background`](Self::background), nor in a store opened for reading. It is started when the first segment
-    /// ends. What it fails at is in [`Store::metrics`] until the host calls [`Store::maintain`], which returns it.
+    /// Whether a thread of the store calls [`Store::maintain`] each time that a segment has ended, or a session in use has run
+    /// far ahead of its checkpoints. Default: yes; never without [`background`](Self::background), nor in a store opened for
+    /// reading. It is started when it is first needed. What it fails at is in [`Store::metrics`] until the host calls [`Store::maintain`], which returns it.
     pub fn sealing(mut self, sealing: bool) -> Self {
         self.sealing = sealing;
         self

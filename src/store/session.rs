@@ -20,6 +20,7 @@ use super::summary::Summary;
 use super::upkeep::Handle;
 use crate::event::{SessionHeader, SessionState};
 use crate::ids::{Position, SegmentId, Seq, SessionKey};
+use crate::limits::CHECKPOINT_LIVE_LAG_EVENTS;
 use crate::log::{Committed, Completion};
 use crate::projection::State;
 use crate::{Error, ErrorKind, Result};
@@ -245,6 +246,33 @@ pub(super) struct EntryState {
 #[derive(Debug)]
 pub(super) struct Live {
     pub(super) state: State,
+    /// The seq from which on a checkpoint is worth its while although the session is in use.
+    checkpoint_due: Seq,
+}
+
+impl Live {
+    /// A state, and the seq of the newest checkpoint below it.
+    pub(super) fn new(state: State, checkpoint: Seq) -> Self {
+        let checkpoint_due = due_behind(checkpoint, &state);
+        Self { state, checkpoint_due }
+    }
+
+    /// Whether a checkpoint is due; it is called for once, and then for the events to come.
+    pub(super) fn calls_for_checkpoint(&mut self) -> bool {
+        let next = self.state.next_seq();
+        let is_due = next >= self.checkpoint_due;
+        if is_due {
+            self.checkpoint_due = due_behind(next, &self.state);
+        }
+        is_due
+    }
+}
+
+/// A checkpoint grows with the surface. Where it is large it is written less often, so that it takes a bounded part of all that is
+/// written.
+fn due_behind(checkpoint: Seq, state: &State) -> Seq {
+    let lag = CHECKPOINT_LIVE_LAG_EVENTS.max(state.visible().nodes().len() as u64 / 32);
+    Seq::new(checkpoint.get().saturating_add(lag))
 }
 
 /// What the next batches of a session build on.

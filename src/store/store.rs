@@ -296,9 +296,9 @@ impl Store {
         self.inner.writer()?.flush()
     }
 
-    /// Runs the upkeep that is due: prepares space, seals what has ended, and writes checkpoints of what was sealed and of
-    /// sessions that nobody holds any more. A checkpoint that cannot be written is no error. A store that
-    /// [seals](super::StoreOptions::sealing) runs it by itself.
+    /// Runs the upkeep that is due: prepares space, seals what has ended, and writes checkpoints of what was sealed, of
+    /// sessions that nobody holds any more, and of those in use that have run far ahead of their last one. A checkpoint that
+    /// cannot be written is no error. A store that [seals](super::StoreOptions::sealing) runs it by itself.
     ///
     /// # Errors
     ///
@@ -337,9 +337,9 @@ impl Store {
         self.inner.refresh()
     }
 
-    /// Ends sealing that is under way, writes and syncs what is queued, writes checkpoints of the sessions that were in use, and closes the log. Later calls on
-    /// any handle that create, append, remove, register or maintain answer [`ErrorKind::Closed`]; what was stored can still be
-    /// listed and read.
+    /// Ends sealing that is under way, writes and syncs what is queued, writes checkpoints of the sessions that were in use,
+    /// and closes the log. Later calls on any handle that create, append, remove, register or maintain answer
+    /// [`ErrorKind::Closed`]; what was stored can still be listed and read.
     ///
     /// # Errors
     ///

@@ -1,9 +1,10 @@
-//! Sealing that no caller asks for: a thread that runs the upkeep when a segment has ended.
+//! Upkeep that no caller asks for: a thread that runs it when a segment has ended, or a session in use has run far ahead of its
+//! checkpoints.
 //!
-//! Owns when the upkeep runs by itself; what it does is [`Store::maintain`]'s. The thread is started when the first segment
-//! ends and then waits for the next. It never holds up a commit, and it keeps no store open: whoever closes the store, or lets
+//! Owns when the upkeep runs by itself; what it does is [`Store::maintain`]'s. The thread is started when it is first needed
+//! and then waits for the next time. It never holds up a commit, and it keeps no store open: whoever closes the store, or lets
 //! its last handle go, ends the work between two events and waits for the thread, so that the store can be opened again at
-//! once. A failure is kept for whoever asks, costs space and time only, and is tried again when the next segment ends.
+//! once. A failure is kept for whoever asks, costs space and time only, and is tried again the next time.
 
 use std::ops::Deref;
 use std::sync::{Arc, Weak};
@@ -14,6 +15,7 @@ use parking_lot::{Condvar, Mutex};
 use super::cancel::Cancel;
 use super::inner::{Access, Inner};
 use super::store::Store;
+use crate::ids::SessionKey;
 use crate::{Error, ErrorKind, Result};
 
 /// What a store and its sessions hold of the shared part.
@@ -32,11 +34,26 @@ impl Handle {
         Self { _keeper: keeper, inner }
     }
 
-    /// Has the upkeep run when segments end, if the store is to seal by itself.
+    /// Has the upkeep run when segments end, if the store is to seal by itself; and now if some ended before it was opened.
     pub(super) fn seal_as_segments_end(&self) {
         if let (Some(upkeep), Access::Write(log)) = (&self.inner.upkeep, &self.inner.log) {
             let (upkeep, store) = (Arc::clone(upkeep), self.downgrade());
             log.on_segment_end(Box::new(move || upkeep.call(&store)));
+            if log.metrics().unsealed_segments > 0 {
+                self.call_upkeep();
+            }
+        }
+    }
+
+    /// A session in use has run far ahead of its checkpoints: its next one is written by the upkeep.
+    pub(super) fn call_for_checkpoint(&self, key: SessionKey) {
+        self.inner.checkpoints.call_for(key);
+        self.call_upkeep();
+    }
+
+    fn call_upkeep(&self) {
+        if let Some(upkeep) = &self.inner.upkeep {
+            upkeep.call(&self.downgrade());
         }
     }
 
@@ -79,7 +96,7 @@ struct Orders {
 }
 
 impl Upkeep {
-    /// A segment has ended: wakes the thread, or starts it.
+    /// There is something to do: wakes the thread, or starts it.
     pub(super) fn call(self: &Arc<Self>, store: &Weak<Inner>) {
         let mut orders = self.orders.lock();
         if self.stop.check().is_err() {
@@ -92,16 +109,16 @@ impl Upkeep {
         }
         let (upkeep, store) = (Arc::clone(self), Weak::clone(store));
         let spawned =
-            thread::Builder::new().name("sessionlog-seal".to_owned()).spawn(move || upkeep.run(&store));
+            thread::Builder::new().name("sessionlog-upkeep".to_owned()).spawn(move || upkeep.run(&store));
         match spawned {
             Ok(thread) => orders.thread = Some(thread),
-            Err(source) => self.keep_failure(Error::io("seal segments: start the thread", source)),
+            Err(source) => self.keep_failure(Error::io("run upkeep: start the thread", source)),
         }
     }
 
     /// Ends the work that is under way, waits for the thread, and starts no other one.
     pub(super) fn stop(&self) {
-        self.stop.cancel("seal segments: the store was closed");
+        self.stop.cancel("run upkeep: the store was closed");
         let mut orders = self.orders.lock();
         self.given.notify_one();
         let thread = orders.thread.take();

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use sessionlog::event::SessionHeader;
+use sessionlog::limits::{CHECKPOINT_LIVE_LAG_EVENTS, SEGMENT_BYTES_MAX};
 use sessionlog::storage::{
     Access, DiskStorage, LockHolder, MemoryStorage, Storage, StorageFile, StorageLock,
 };
@@ -14,6 +15,7 @@ use sessionlog::{
     AppendOptions, Draft, Durability, ErrorKind, Seq, Session, Store, StoreOptions, VerifyOptions,
 };
 
+use crate::checkpoints::run_ahead;
 use crate::history::{Random, small_segments};
 use crate::sealing::names;
 use crate::support::lines;
@@ -81,6 +83,30 @@ fn what_waits_for_being_sealed_is_counted() {
         assert_eq!(waiting(), (0, 0));
         assert!(has_sealed(&storage));
     }
+}
+
+#[test]
+fn a_session_in_use_is_checkpointed_without_a_caller() {
+    let storage = MemoryStorage::new();
+    let options = StoreOptions::new().segment_bytes_max(SEGMENT_BYTES_MAX);
+    let store = options.open_storage(Arc::new(storage.clone())).unwrap();
+    let own = session(&store, "s");
+    run_ahead(&own, CHECKPOINT_LIVE_LAG_EVENTS);
+    until(|| names(&storage).iter().any(|name| name.ends_with(".state")));
+    assert!(!has_sealed(&storage));
+}
+
+/// A host that dies again and again before its segment is full leaves no segment unsealed for good.
+#[test]
+fn what_had_ended_before_is_sealed_after_opening() {
+    let storage = MemoryStorage::new();
+    let store = small_segments().open_storage(Arc::new(storage.clone())).unwrap();
+    fill(&session(&store, "s"));
+    drop(store);
+    assert!(!has_sealed(&storage));
+    let store = sealing().open_storage(Arc::new(storage.clone())).unwrap();
+    until(|| has_sealed(&storage));
+    assert_eq!(lines(&session(&store, "s")).len(), 4);
 }
 
 /// Whoever lets the last handle go, or closes the store, finds it free at once, however much is being sealed.

@@ -70,7 +70,10 @@ impl Store {
         let checkpoints = &self.inner.checkpoints;
         let _writing = checkpoints.writing.lock();
         let mut due = sealed.clone();
-        due.extend(checkpoints.known.lock().idle.keys());
+        let mut known = checkpoints.known.lock();
+        due.extend(known.idle.keys());
+        due.append(&mut known.called_for);
+        drop(known);
         if occasion == Occasion::Closing {
             due.extend(self.live_sessions());
         }
@@ -160,13 +163,13 @@ impl Store {
         state.absorb();
         let row = &state.row;
         let durable = row.durable_seq(self.inner.synced_through());
-        if let Some(live) = &state.live
-            && live.state.next_seq() == Seq::new(row.next_seq)
-            && live.state.next_seq() == durable
-        {
-            // Encoding takes long; appends need not wait for it.
-            let (live, chain) = (live.state.clone(), row.summary.chain);
+        if let Some(live) = state.live.as_ref().filter(|live| live.state.next_seq() == state.next_seq()) {
+            // Encoding takes long, and so may a sync; appends need not wait for them.
+            let (live, chain) = (live.state.clone(), state.summary().chain);
             drop(state);
+            if live.next_seq() > durable {
+                self.flush().ok()?;
+            }
             return Snapshot::of(&live, chain).ok().map(Arc::new);
         }
         let idle = self.inner.checkpoints.idle(key);
@@ -215,7 +218,7 @@ impl Store {
         survey.newest.retain(|key, (_, row)| {
             catalog.by_key.get(key).is_some_and(|entry| {
                 let state = entry.state.lock();
-                !state.removed && row.next_seq.get() <= state.row.next_seq
+                !state.removed && row.next_seq <= state.next_seq()
             })
         });
         Ok(survey)

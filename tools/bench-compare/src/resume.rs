@@ -1,6 +1,6 @@
 //! Resuming one long session of a store that was closed: from opening to surface, header and next seq. Against a reader that
 //! streams the same session as zstd JSONL and folds it to the same answer. And the memory that takes, in a process of its own.
-//! And opening a store of such a session whose writer was killed over a full segment, of which nothing is sealed.
+//! And opening and resuming such a session whose writer was killed over a full segment, of which nothing is sealed.
 //!
 //! Both are warm and take turns, run by run. Before anything is measured, both must give one answer. The reader does no more
 //! than that takes: it looks at four fields of a line, and checks nothing but that its JSON is well-formed.
@@ -31,7 +31,7 @@ const FRAME_EVENTS: usize = 16;
 const BATCH_EVENTS: usize = 256;
 /// How many times as fast as the reader resuming is to be.
 const TARGET: f64 = 100.0;
-/// What opening may take after a kill.
+/// What opening and resuming may take after a kill.
 const KILLED_MAX: Duration = Duration::from_millis(100);
 
 /// The reference trace, and one whose surface only grows.
@@ -179,28 +179,23 @@ impl Made {
         Ok(text)
     }
 
-    /// Opening after a kill, and what resuming takes then: without a checkpoint the session is folded from its beginning.
+    /// Opening and resuming after a kill: what stands behind the last checkpoint is folded.
     fn write_killed(&self, runs: usize, text: &mut String) -> Result<()> {
         let copied = self.killed.with_extension("copied");
-        let mut samples: Vec<[f64; 3]> = Vec::new();
+        let mut samples: Vec<[f64; 4]> = Vec::new();
         let mut next_seq = 0;
         for _ in 0..runs.max(1) {
-            let reading = timed(|| Ok(Store::open_read_only(&self.killed)?))?;
             large::copy(&self.killed, &copied);
-            let writing = timed(|| Ok(Store::open(&copied)?))?;
-            let store = Store::open_read_only(&self.killed)?;
-            let resuming = timed(|| {
-                next_seq = resume(&store)?.next_seq;
-                Ok(())
-            })?;
-            samples.push([reading, writing, resuming].map(|time| time.as_secs_f64()));
+            let (reading, read) = opened_and_resumed(|| Store::open_read_only(&self.killed), &mut next_seq)?;
+            let (writing, written) = opened_and_resumed(|| Store::open(&copied), &mut next_seq)?;
+            samples.push([reading, read, writing, written]);
         }
         fs::remove_dir_all(&copied)?;
-        let [reading, writing, resuming] = [0, 1, 2]
+        let [reading, read, writing, written] = [0, 1, 2, 3]
             .map(|column| report::duration(median(&sorted(samples.iter().map(|sample| sample[column])))));
         write!(
             text,
-            "\n  open after kill -9           for reading {reading}, for writing {writing}; target {}; a fold of its {next_seq} events {resuming}",
+            "\n  open and resume after kill -9  for reading {reading} + {read}, for writing {writing} + {written}; target {}; {next_seq} events",
             report::duration(KILLED_MAX.as_secs_f64())
         )?;
         Ok(())
@@ -316,6 +311,19 @@ fn stream(path: &Path) -> Result<(Answer, u64)> {
         (!header_data.is_empty()).then(|| serde_json::from_str(&header_data)).transpose()?;
     let header = header.map(|data| data.header.get().to_owned());
     Ok((Answer { surface, header, next_seq }, bytes))
+}
+
+/// Seconds that opening takes, and resuming then.
+fn opened_and_resumed(
+    open: impl FnOnce() -> sessionlog::Result<Store>,
+    next_seq: &mut u64,
+) -> Result<(f64, f64)> {
+    let start = Instant::now();
+    let store = open()?;
+    let opening = start.elapsed();
+    *next_seq = resume(&store)?.next_seq;
+    let both = start.elapsed();
+    Ok((opening.as_secs_f64(), (both - opening).as_secs_f64()))
 }
 
 /// The store stays open: closing it is not measured.
