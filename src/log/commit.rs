@@ -24,7 +24,7 @@ use super::group::Group;
 use super::metrics::{Counters, LogMetrics};
 use super::writer::Writer;
 use crate::ids::{Position, SegmentId};
-use crate::{Error, ErrorKind, Result, limits};
+use crate::{Error, ErrorKind, Result, limits, observe};
 
 #[cfg(test)]
 mod tests;
@@ -246,7 +246,7 @@ impl Committer {
 
     fn commit(&self, group: &mut [Entry]) -> Result<(), Failure> {
         let mut writer = self.writer.lock();
-        let result = writer.commit(group).map_err(Failure::new);
+        let result = writer.commit(group).inspect_err(observe::log_failed).map_err(Failure::new);
         let due = result.is_ok() && writer.maintenance_due();
         let segment_ended = writer.take_segment_ended();
         *self.synced_through.lock() = writer.synced_through();

@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use crate::observe;
+
 /// What a log has done since it was opened, and what waits.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
@@ -54,6 +56,7 @@ impl Counters {
         self.groups.fetch_add(1, Relaxed);
         self.batches.fetch_add(batches, Relaxed);
         self.group_batches_max.fetch_max(batches, Relaxed);
+        observe::group_written(batches);
     }
 
     pub(super) fn wrote(&self, bytes: u64) {
@@ -68,10 +71,12 @@ impl Counters {
         self.syncs.fetch_add(1, Relaxed);
         self.sync_nanos_total.fetch_add(nanos, Relaxed);
         self.sync_nanos_max.fetch_max(nanos, Relaxed);
+        observe::synced(nanos);
     }
 
     pub(super) fn began_segment(&self) {
         self.segments.fetch_add(1, Relaxed);
+        observe::segment_begun();
     }
 
     pub(super) fn snapshot(&self, queue_batches: u64, queue_bytes: u64) -> LogMetrics {

@@ -19,7 +19,7 @@ use crate::format::sealed::{SealedDecoder, SealedName};
 use crate::ids::Position;
 use crate::log::{CheckpointFiles, FrameReader, Log, LogFile, LogOptions, LogReader, PatchBase, Refreshed};
 use crate::storage::{self, Storage};
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result, observe};
 
 /// The shared part of a [`Store`].
 pub(super) struct Inner {
@@ -105,6 +105,7 @@ impl Store {
         upkeep: Option<Arc<Upkeep>>,
         clock: Clock,
     ) -> Self {
+        observe::opened(catalog.by_key.len(), catalog.frames, catalog.damage.len());
         let vocabulary = RwLock::new(Arc::new(catalog.vocabulary.clone()));
         let inner = Inner {
             storage,

@@ -16,7 +16,7 @@ use crate::event::code_of;
 use crate::format::{FrameKind, Record};
 use crate::ids::{SegmentId, Seq, SessionKey};
 use crate::log::{Damage, Keep, SealHost, SealScope, SealedFile, Visitor};
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result, observe};
 
 /// What a compaction did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -117,6 +117,7 @@ impl Visitor for Shown<'_> {
     }
 
     fn sealed(&mut self, file: &Arc<SealedFile>) -> Result<()> {
+        observe::sealed(&file.name().file_name(), file.session_count());
         self.0.inner.catalog.lock().sealed(file)
     }
 

@@ -16,7 +16,7 @@ use super::cancel::Cancel;
 use super::inner::{Access, Inner};
 use super::store::Store;
 use crate::ids::SessionKey;
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result, observe};
 
 /// What a store and its sessions hold of the shared part.
 #[derive(Clone)]
@@ -154,6 +154,7 @@ impl Upkeep {
 
     /// The first failure says most.
     fn keep_failure(&self, error: Error) {
+        observe::upkeep_failed(&error);
         self.failure.lock().get_or_insert(error);
     }
 

@@ -13,6 +13,8 @@ mod full_disk;
 mod history;
 mod layers;
 mod model;
+#[cfg(feature = "tracing")]
+mod observed;
 mod patches;
 mod processes;
 mod reads;

@@ -18,7 +18,7 @@ use crate::format::sealed::SessionRow;
 use crate::ids::{Seq, SessionKey};
 use crate::limits::{CHECKPOINT_FILES_MAX, CHECKPOINT_LAG_EVENTS_MIN};
 use crate::log::{CheckpointFile, CheckpointWriter, SealedFile};
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result, observe};
 
 /// When checkpoints are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,7 +62,10 @@ impl Store {
         let cancel = self.cancel.clone().filter(|_| occasion == Occasion::Upkeep);
         let store = Self { inner: self.inner.clone(), cancel };
         // Without them resuming takes longer, and that is all.
-        let _ = store.try_write_checkpoints(occasion, sealed);
+        match store.try_write_checkpoints(occasion, sealed) {
+            Err(error) if error.kind() != ErrorKind::Cancelled => observe::checkpoints_failed(&error),
+            _ => {}
+        }
     }
 
     fn try_write_checkpoints(&self, occasion: Occasion, sealed: &BTreeSet<SessionKey>) -> Result<()> {
@@ -267,6 +270,7 @@ impl Checkpoints {
                     known.forget_idle(row.key);
                 }
             }
+            observe::checkpointed(file.number(), file.rows().len());
             known.numbers.push(file.number());
             known.files.push(Arc::new(file));
         }
