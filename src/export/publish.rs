@@ -5,7 +5,7 @@
 #[cfg(target_os = "linux")]
 use std::fs::TryLockError;
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, BufWriter};
+use std::io::{self, BufRead, BufReader, BufWriter};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -75,54 +75,85 @@ pub(super) fn publish_file(
     header: &SessionHeader,
     write: impl FnOnce(&mut JsonlWriter<BufWriter<File>>) -> Result<()>,
 ) -> Result<()> {
-    publish(
-        path,
-        |file| {
-            let mut writer = JsonlWriter::new(file, format, packed, header)?;
-            write(&mut writer)?;
-            writer.finish()
-        },
-        |_| Ok(()),
-    )
+    let (draft, file) = Draft::create(path)?;
+    let mut writer = JsonlWriter::new(BufWriter::new(file), format, packed, header)?;
+    write(&mut writer)?;
+    draft.publish(flushed(writer.finish()?, path)?)
 }
 
-/// Writes a file to `path`, which must not exist, in a directory that must. What `write` returns is synced and, closed,
-/// handed to `check` under its temporary name; what does not pass is removed.
+/// All of what was written, handed to the system.
 ///
 /// # Errors
 ///
-/// Those of [`publish_file`], and whatever `check` answers.
-pub(crate) fn publish(
-    path: &Path,
-    write: impl FnOnce(BufWriter<File>) -> Result<BufWriter<File>>,
-    check: impl FnOnce(&Path) -> Result<()>,
-) -> Result<()> {
-    let (temporary, file) = Temporary::create(path)?;
-    let file = write(BufWriter::new(file))?.into_inner().map_err(|e| failed(path, e.into_error()))?;
-    publish_temporary(temporary, file, path, check)
+/// [`ErrorKind::Io`].
+pub(crate) fn flushed(file: BufWriter<File>, path: &Path) -> Result<File> {
+    file.into_inner().map_err(|e| failed(path, e.into_error()))
 }
 
-/// Syncs a whole file, has it checked, and gives it its name, which must be free.
-///
-/// # Errors
-///
-/// As [`publish`].
-pub(super) fn publish_temporary(
+/// A file that is written beside its name, and removed when it is dropped without it.
+#[derive(Debug)]
+pub(crate) struct Draft {
     temporary: Temporary,
-    file: File,
-    path: &Path,
-    check: impl FnOnce(&Path) -> Result<()>,
-) -> Result<()> {
-    file.sync_all().map_err(|e| failed(path, e))?;
-    // Some systems rename and remove only what nobody has open.
-    drop(file);
-    check(&temporary.0)?;
-    name(&temporary.0, path, |from, to| fs::hard_link(from, to)).map_err(|e| match e.kind() {
-        io::ErrorKind::AlreadyExists => conflict("the file exists", path),
-        _ => failed(path, e),
-    })?;
-    drop(temporary);
-    sync_parent(path)
+    path: PathBuf,
+}
+
+impl Draft {
+    /// Begins the file that is to have the name `path`, in a directory that must exist. It is private to the user.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Io`].
+    pub(crate) fn create(path: &Path) -> Result<(Self, File)> {
+        let (temporary, file) = Temporary::create(path)?;
+        Ok((Self { temporary, path: path.to_owned() }, file))
+    }
+
+    /// Where the file is until it has its name.
+    pub(crate) fn temporary_path(&self) -> &Path {
+        &self.temporary.0
+    }
+
+    /// Makes the whole file durable and gives it its name, which must be free.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Conflict`] if the name is taken, [`ErrorKind::Io`].
+    pub(crate) fn publish(self, file: File) -> Result<()> {
+        file.sync_all().map_err(|e| failed(&self.path, e))?;
+        name(&self.temporary.0, &self.path, |from, to| fs::hard_link(from, to)).map_err(|e| {
+            match e.kind() {
+                io::ErrorKind::AlreadyExists => conflict("the file exists", &self.path),
+                _ => failed(&self.path, e),
+            }
+        })?;
+        // Held until now, or it could be taken for a leftover. Some systems remove only what nobody has open.
+        drop(file);
+        drop(self.temporary);
+        sync_parent(&self.path)
+    }
+
+    /// Whether a file with the name holds what was written, as one does that a killed run left.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Io`] if what was written cannot be read; a file that cannot be is another one.
+    pub(crate) fn is_published(&self) -> Result<bool> {
+        if !fs::symlink_metadata(&self.path).is_ok_and(|named| named.is_file()) {
+            return Ok(false);
+        }
+        let Ok(mut named) = File::open(&self.path).map(BufReader::new) else { return Ok(false) };
+        let mut draft = BufReader::new(File::open(&self.temporary.0).map_err(|e| failed(&self.path, e))?);
+        loop {
+            let ours = draft.fill_buf().map_err(|e| failed(&self.path, e))?;
+            let Ok(theirs) = named.fill_buf() else { return Ok(false) };
+            let bytes = ours.len().min(theirs.len());
+            if bytes == 0 || ours[..bytes] != theirs[..bytes] {
+                return Ok(ours.is_empty() && theirs.is_empty());
+            }
+            draft.consume(bytes);
+            named.consume(bytes);
+        }
+    }
 }
 
 /// Gives a whole file its name, which must be free.
@@ -141,18 +172,12 @@ fn name(whole: &Path, path: &Path, link: impl Fn(&Path, &Path) -> io::Result<()>
 /// A file of our own beside the target, removed when dropped. It is locked as long as it is open, where the
 /// system allows that, so that what a killed process left can be told from what another one is writing.
 #[derive(Debug)]
-pub(super) struct Temporary(PathBuf);
+struct Temporary(PathBuf);
 
 impl Temporary {
-    /// Where it is.
-    #[cfg(feature = "sqlite")]
-    pub(super) fn path(&self) -> &Path {
-        &self.0
-    }
-
     /// Names are `<target>.<12 hex digits>.sessionlog.tmp`, where the digits only need to be free. Removes those that killed
     /// processes left beside this target.
-    pub(super) fn create(target: &Path) -> Result<(Self, File)> {
+    fn create(target: &Path) -> Result<(Self, File)> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         #[cfg(target_os = "linux")]
         remove_leftovers(target);
