@@ -152,15 +152,14 @@ impl Catalog {
     /// Makes a session known.
     pub(super) fn insert(&mut self, entry: Arc<Entry>) {
         self.by_key.insert(entry.key, Arc::clone(&entry));
-        self.show(entry);
+        let _hides = self.show(entry);
     }
 
-    /// Makes a session known by its id; one that had it before is shown no more.
-    fn show(&mut self, entry: Arc<Entry>) {
+    /// Makes a session known by its id; answers whether another one had it, which is shown no more.
+    fn show(&mut self, entry: Arc<Entry>) -> bool {
         let key = entry.key;
-        if let Some(other) = self.by_id.insert(entry).filter(|other| other.key != key) {
-            other.state.lock().shadowed = true;
-        }
+        let other = self.by_id.insert(entry).filter(|other| other.key != key);
+        other.inspect(|other| other.state.lock().shadowed = true).is_some()
     }
 
     /// Forgets a session by its id; its events stay reachable by key for the forks that share them.
@@ -304,13 +303,14 @@ impl Catalog {
     /// Takes in a create frame. The first one that makes sense counts.
     fn take_create(&mut self, key: SessionKey, payload: &[u8], source: Source<'_>) -> Result<()> {
         let entry = self.entry(key);
+        let mut hides = false;
         if !entry.is_named() {
             let create = CreatePayload::decode(payload)?;
             let header = parse_header_line(create.header).map_err(Error::from)?;
             let shared = create.shared.map(|shared| self.take_shared(&entry, &shared)).transpose()?;
             self.forget(&entry);
             entry.name(Identity { header: header.into(), shared: shared.map(Box::new) });
-            self.show(Arc::clone(&entry));
+            hides = self.show(Arc::clone(&entry));
         }
         let mut state = entry.state.lock();
         state.created = true;
@@ -318,6 +318,10 @@ impl Catalog {
             Source::Frame(at) => Some(at.segment),
             Source::Sealed(_) => None,
         });
+        if hides {
+            let message = "read create frame: an older session has this id; it is hidden by this one";
+            return Err(Error::new(ErrorKind::Corrupt, message));
+        }
         Ok(())
     }
 

@@ -426,3 +426,47 @@ fn a_compaction_goes_on_behind_a_segment_that_stays() {
     assert!(!storage.list().unwrap().contains(&segment_file_name(SegmentId::new(4))));
     assert_eq!(lines(&store.session("s").unwrap()).len(), 3);
 }
+
+#[test]
+fn of_two_sessions_with_one_id_the_later_is_shown_and_none_is_lost() {
+    let storage = MemoryStorage::new();
+    let metric = EventType::Name("acme/metric");
+    let log = Forged::new(&storage);
+    log.create(1, "s", None).event(1, metric);
+    log.create(2, "s", None).event(2, metric).event_at(2, 1, metric);
+    log.0.close().unwrap();
+    let events = |store: &Store| {
+        let listed: Vec<_> =
+            store.list().unwrap().iter().map(|info| (info.header.id.clone(), info.events)).collect();
+        assert!(
+            listed.iter().all(|(id, events)| store.session(id).unwrap().next_seq().unwrap().get() == *events)
+        );
+        listed
+    };
+    let reader = options().open_storage_read_only(Arc::new(storage.clone())).unwrap();
+    let store = open(Arc::new(storage.clone()));
+    for store in [&reader, &store] {
+        assert_eq!(events(store), [("s".to_owned(), 2)]);
+    }
+    let told = vec![Some("s".to_owned())];
+    assert_eq!(finding_sessions(&store), told);
+    store.compact().unwrap();
+    reader.refresh().unwrap();
+    for store in [&reader, &store, &open_again(&storage)] {
+        assert_eq!((events(store), finding_sessions(store)), (vec![("s".to_owned(), 2)], told.clone()));
+    }
+    // The other has the id again once nothing of the later one is left; its key stays on record while it is the highest.
+    store.remove("s").unwrap();
+    assert_eq!(events(&store), []);
+    append(&store, "t", 0).unwrap();
+    store.compact().unwrap();
+    store.close().unwrap();
+    let mut left = events(&open_again(&storage));
+    left.sort();
+    assert_eq!(left, [("s".to_owned(), 1), ("t".to_owned(), 1)]);
+    assert_eq!(finding_sessions(&open_again(&storage)), []);
+}
+
+fn open_again(storage: &MemoryStorage) -> Store {
+    options().open_storage_read_only(Arc::new(storage.clone())).unwrap()
+}
