@@ -95,12 +95,16 @@ impl Row {
             self.summary = summary.unwrap_or_else(|| self.summary.clone());
             self.damage_seen = damage_seen;
         }
-        self.runs.retain(|other| match &other.at {
+        self.drop_superseded(name);
+        let place = self.runs.partition_point(|other| other.first < run.first);
+        self.runs.insert(place, run);
+    }
+
+    fn drop_superseded(&mut self, name: SealedName) {
+        self.runs.retain(|run| match &run.at {
             Place::Frame(at) => !(name.first..=name.last).contains(&at.segment),
             Place::Sealed(file, _) => !name.supersedes(&file.name()),
         });
-        let place = self.runs.partition_point(|other| other.first < run.first);
-        self.runs.insert(place, run);
     }
 }
 
@@ -405,6 +409,17 @@ impl Catalog {
         }
     }
 
+    /// Sessions that are no longer were left out of a file: they must not hold on to those that it stands for, or these keep
+    /// their space.
+    fn let_go(&self, name: SealedName) {
+        for entry in self.by_key.values() {
+            let mut state = entry.state.lock();
+            if state.removed || !state.created {
+                state.row.drop_superseded(name);
+            }
+        }
+    }
+
     /// Takes in the control records of a sealed file; answers whether all could be read.
     fn take_sealed_control(&mut self, file: &SealedFile) -> Result<bool> {
         let mut decoder = SealedDecoder::new()?;
@@ -445,7 +460,11 @@ impl Visitor for Catalog {
         if !control_is_whole {
             rows.iter().for_each(|row| self.take_lost(row.key));
         }
+        let files = self.sealed.len();
         self.sealed.retain(|other| !file.name().supersedes(&other.name()));
+        if self.sealed.len() < files {
+            self.let_go(file.name());
+        }
         self.sealed.push(Arc::clone(file));
         Ok(())
     }
