@@ -71,16 +71,8 @@ pub(super) fn publish_file(
     let (draft, file) = Draft::create(path)?;
     let mut writer = JsonlWriter::new(BufWriter::new(file), format, packed, header)?;
     write(&mut writer)?;
-    draft.publish(flushed(writer.finish()?, path)?)
-}
-
-/// All of what was written, handed to the system.
-///
-/// # Errors
-///
-/// [`ErrorKind::Io`].
-pub(crate) fn flushed(file: BufWriter<File>, path: &Path) -> Result<File> {
-    file.into_inner().map_err(|e| failed(path, e.into_error()))
+    let file = draft.flushed(writer.finish()?)?;
+    draft.publish(file)
 }
 
 /// A file that is written beside its name, and removed when it is dropped without it.
@@ -104,6 +96,20 @@ impl Draft {
     /// Where the file is until it has its name.
     pub(crate) fn temporary_path(&self) -> &Path {
         self.temporary.path()
+    }
+
+    /// Its name to be.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The file with all that was written handed to the system, so that it can be read back.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Io`].
+    pub(crate) fn flushed(&self, file: BufWriter<File>) -> Result<File> {
+        file.into_inner().map_err(|e| failed(&self.path, e.into_error()))
     }
 
     /// Makes the whole file durable and gives it its name, which must be free.

@@ -81,9 +81,15 @@ impl SqliteWriter {
     ///
     /// [`ErrorKind::Conflict`] when the name was taken meanwhile; [`ErrorKind::Io`].
     pub fn finish(self) -> Result<()> {
+        let (draft, file) = self.close()?;
+        draft.publish(file)
+    }
+
+    /// The whole database without its name.
+    fn close(self) -> Result<(Draft, File)> {
         let Self { connection, file, draft, path, .. } = self;
         connection.close().map_err(|(_, error)| failed(&path, error))?;
-        draft.publish(file)
+        Ok((draft, file))
     }
 
     fn add(&mut self, session: &Session, packed: bool, redactor: Option<&mut Redactor<'_>>) -> Result<()> {

@@ -11,7 +11,7 @@ use super::source::{Source, written_to};
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::json::Digester;
 use crate::event::{Event, RepairKind, SessionHeader};
-use crate::export::{Draft, JsonlFormat, JsonlWriter, flushed};
+use crate::export::{Draft, JsonlFormat, JsonlWriter};
 use crate::import::{Lines, RecordSource, ZstdFrames, judge};
 
 /// What a repair wrote.
@@ -50,34 +50,21 @@ impl Repairer {
         Ok(Applied { out: out.to_owned(), saved, bytes })
     }
 
-    /// What is lost gets its name before the log does: whoever sees the log has both. A run that is killed between the two
-    /// leaves what the next one would write again, so that is no conflict.
     fn write(&self, plan: &Plan, out: &Path, saved: Option<&Path>, progress: &dyn Fn(u64)) -> Result<()> {
         let format = format_of(out, plan.format);
         let (log, file) = Draft::create(out)?;
-        let cut = saved.map(Draft::create).transpose()?;
+        let (cut, saved) = saved.map(Draft::create).transpose()?.unzip();
         let mut files = Files::new(file, format, plan)?;
-        let cut = cut.map(|(cut, file)| {
-            files.saved = Some(BufWriter::new(file));
-            cut
-        });
+        files.saved = saved.map(BufWriter::new);
         self.rewrite(plan, &mut files, progress)?;
         let digest = files.digest.finish();
-        let file = flushed(files.log.finish()?, out)?;
+        let file = log.flushed(files.log.finish()?)?;
         self.verify(plan, log.temporary_path(), format, digest)?;
-        let (Some(cut), Some(path), Some(cut_file)) = (cut, saved, files.saved) else {
-            return log.publish(file);
+        let cut = match cut.zip(files.saved) {
+            Some((cut, saved)) => Some((cut.flushed(saved)?, cut)),
+            None => None,
         };
-        let cut_file = flushed(cut_file, path)?;
-        if cut.is_published()? {
-            return log.publish(file);
-        }
-        free(path, &plan.path)?;
-        cut.publish(cut_file)?;
-        log.publish(file).inspect_err(|_| {
-            // Without its log it is of no use. Best effort: a leftover holds nothing that the source does not.
-            let _leftover = fs::remove_file(path);
-        })
+        name_both((file, log), cut, &plan.path)
     }
 
     /// The pass of the plan, with files to write to. It must find what the plan found.
@@ -169,6 +156,27 @@ fn beside(out: &Path) -> PathBuf {
     let mut name = out.as_os_str().to_owned();
     name.push(".cut.jsonl");
     PathBuf::from(name)
+}
+
+/// Gives what is lost its name, and then the log: whoever sees the log has both. A run that is killed between the two leaves
+/// what the next one would write again, so that is no conflict.
+fn name_both(log: (File, Draft), cut: Option<(File, Draft)>, source: &Path) -> Result<()> {
+    let (file, log) = log;
+    let new_cut = match cut {
+        Some((cut_file, cut)) if !cut.is_published()? => {
+            let path = cut.path().to_owned();
+            free(&path, source)?;
+            cut.publish(cut_file)?;
+            Some(path)
+        }
+        _ => None,
+    };
+    log.publish(file).inspect_err(|error| {
+        // The log's name went to somebody else. Best effort: a leftover holds nothing that the source does not.
+        if let Some(path) = new_cut.filter(|_| error.kind() == ErrorKind::Conflict) {
+            let _leftover = fs::remove_file(path);
+        }
+    })
 }
 
 /// A name to write to must be free; links of any kind that have it are in the way as well.
