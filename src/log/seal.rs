@@ -93,8 +93,8 @@ pub trait SealHost {
 }
 
 impl Log {
-    /// Seals within `scope`; `None` if there is nothing to seal, else the last file. The visitor is shown the new file once it counts, and before
-    /// the old ones are deleted.
+    /// Seals within `scope`; `None` if there is nothing to seal, else the last file. The visitor is shown each new file once it
+    /// counts, and before the old ones are deleted.
     ///
     /// # Errors
     /// [`ErrorKind::Io`], [`ErrorKind::Corrupt`] if a file that is to be rewritten is damaged, and those of the host and the visitor.
@@ -119,13 +119,7 @@ impl Log {
         loop {
             let inputs = choose(&self.segments, scope, &bounds, host)?;
             let Some(range) = range_of(&inputs) else { return Ok(sealed) };
-            let file = match self.rewrite(range.clone(), &inputs, host)? {
-                Ok(file) => file,
-                Err(obstacle) => {
-                    bounds.take(obstacle);
-                    continue;
-                }
-            };
+            let Some(file) = self.rewrite(range.clone(), &inputs, &mut bounds, host)? else { continue };
             visitor.sealed(&file)?;
             bounds.from = range.end().next();
             self.let_go(range, &inputs);
@@ -136,23 +130,27 @@ impl Log {
         }
     }
 
-    /// One file in the place of the inputs, or what keeps them from becoming one.
+    /// One file in the place of the inputs; `None` if they cannot become one, and the bounds say by now what can.
     fn rewrite(
         &self,
         range: RangeInclusive<SegmentId>,
         inputs: &[Input],
+        bounds: &mut Bounds<'_>,
         host: &mut dyn SealHost,
-    ) -> Result<std::result::Result<Arc<SealedFile>, Obstacle>> {
+    ) -> Result<Option<Arc<SealedFile>>> {
         let contents = Contents::read(&self.segments, inputs, host)?;
-        if let Some(obstacle) = contents.obstacle(*range.start(), host) {
-            return Ok(Err(obstacle));
+        if contents.divide(bounds, host) {
+            return Ok(None);
         }
         let mut reader =
             RunReader { segments: &self.segments, decoder: SealedDecoder::new()?, damaged: None };
         let written = self.write_sealed(range, inputs, &contents, &mut reader, host);
         match reader.damaged {
-            Some(segment) => Ok(Err(Obstacle::Damaged(segment))),
-            None => written.map(Ok),
+            Some(segment) => {
+                bounds.unsealable.insert(segment);
+                Ok(None)
+            }
+            None => written.map(Some),
         }
     }
 
@@ -241,24 +239,6 @@ struct Bounds<'l> {
     apart: BTreeSet<SegmentId>,
 }
 
-impl Bounds<'_> {
-    fn take(&mut self, obstacle: Obstacle) {
-        let _new = match obstacle {
-            Obstacle::Damaged(segment) => self.unsealable.insert(segment),
-            Obstacle::Apart(segment) => self.apart.insert(segment),
-        };
-    }
-}
-
-/// What keeps files from becoming one.
-#[derive(Debug, Clone, Copy)]
-enum Obstacle {
-    /// The file that begins with this segment cannot be taken in.
-    Damaged(SegmentId),
-    /// Nor can it go on from those before it.
-    Apart(SegmentId),
-}
-
 /// The next consecutive files to seal.
 fn choose(
     segments: &Segments,
@@ -344,8 +324,8 @@ fn previous_end(segments: &Segments, inputs: &[Input]) -> Result<Option<Position
 struct Contents {
     control: Vec<(FrameKind, u64, Vec<u8>)>,
     sessions: BTreeMap<SessionKey, Vec<Run>>,
-    /// A raw segment that cannot be read in full, or in which events make no sense.
-    damaged: Option<SegmentId>,
+    /// Raw segments that cannot be read in full.
+    damaged: BTreeSet<SegmentId>,
 }
 
 enum Run {
@@ -390,7 +370,7 @@ impl Visitor for Contents {
     }
 
     fn damage(&mut self, damage: &Damage) {
-        self.damaged = Some(damage.at.segment);
+        self.damaged.insert(damage.at.segment);
     }
 }
 
@@ -421,25 +401,27 @@ impl Contents {
         Ok(contents)
     }
 
-    /// The first thing that keeps all of it from being one file that begins with the segment `first`. A session's events in a
-    /// file follow each other, so those behind a gap go into the next one.
-    fn obstacle(&self, first: SegmentId, host: &mut dyn SealHost) -> Option<Obstacle> {
-        if let Some(segment) = self.damaged {
-            return Some(Obstacle::Damaged(segment));
+    /// Notes what must stay as it is, or begin a file of its own: a session's events in a file follow each other. Answers
+    /// whether there is any.
+    fn divide(&self, bounds: &mut Bounds<'_>, host: &mut dyn SealHost) -> bool {
+        if !self.damaged.is_empty() {
+            bounds.unsealable.extend(&self.damaged);
+            return true;
         }
-        let mut apart: Option<SegmentId> = None;
+        let mut divided = false;
         for (key, runs) in &self.sessions {
             let end = host.keep(*key).end();
-            let breaks =
-                runs.windows(2).filter(|pair| pair[0].end() != pair[1].first() && pair[1].first() < end);
-            for segment in breaks.map(|pair| pair[1].segment()) {
-                apart = Some(apart.map_or(segment, |earlier| earlier.min(segment)));
+            for pair in runs.windows(2) {
+                if pair[0].end() == pair[1].first() || pair[1].first() >= end {
+                    continue;
+                }
+                divided = true;
+                let segment = pair[1].segment();
+                let within = pair[0].segment() == segment;
+                (if within { &mut *bounds.unsealable } else { &mut bounds.apart }).insert(segment);
             }
         }
-        apart.map(|segment| match segment == first {
-            true => Obstacle::Damaged(segment),
-            false => Obstacle::Apart(segment),
-        })
+        divided
     }
 
     fn write(
