@@ -74,8 +74,10 @@ pub const CACHED_RANGE_UNITS_MAX: u32 = 16;
 pub const SEALED_WRITE_BUFFER_BYTES: usize = 256 << 10;
 /// Events of one step that a redacting export holds back to search their streamed text as a whole, in bytes of memory.
 pub const REDACTION_HELD_BYTES_MAX: usize = 128 << 20;
-/// Places in a damaged zstd file that look like the beginning of a frame and are tried as one.
-pub const FRAME_STARTS_TRIED_MAX: u32 = 64;
+/// Frames of a damaged zstd file that do not decode and are decoded again as torn ones.
+pub const FRAMES_RETRIED_MAX: u32 = 64;
+/// Blocks of a damaged zstd file that are walked without finding a complete frame.
+pub const BLOCKS_WALKED_IN_VAIN_MAX: u64 = 1 << 18;
 /// Last records of each branch of a log under repair that later ones are compared with.
 pub const REPAIR_RECORDS_COMPARED_MAX: usize = 1 << 18;
 /// Most branches of a forked log that a repair tells apart.

@@ -41,7 +41,9 @@ impl Store {
     }
 
     /// Rewrites everything that was written until now into one sealed file, without what removed sessions left behind. Others
-    /// go on reading and appending meanwhile. Files that hold nothing else are let go first, which needs no free space.
+    /// go on reading and appending meanwhile. Files that hold nothing else are let go first, which needs no free space. A raw
+    /// segment that is damaged stays as it is, with a file before and one behind it; where events of a session are missing
+    /// between two files, these stay apart as well.
     ///
     /// # Errors
     ///

@@ -1,6 +1,8 @@
 //! The integration tests: one binary, one module for each chapter of the engine's story.
 
 mod backup;
+#[path = "../../benches/support/mod.rs"]
+mod bench_support;
 mod checkpoints;
 mod concurrent;
 mod containers;

@@ -21,8 +21,9 @@ use sessionlog::event::SessionHeader;
 use sessionlog::limits::SEGMENT_BYTES_DEFAULT;
 use sessionlog::{Session, Store};
 
+use crate::common::Common;
 use crate::large;
-use crate::report;
+use crate::report::{self, median, sorted};
 use crate::trace::{CREATED_AT_MS, Shape, Trace, header_line};
 
 /// Events of one frame of the JSONL file.
@@ -49,15 +50,8 @@ pub(crate) struct Arguments {
     /// Events of the session
     #[arg(long, default_value_t = 300_000)]
     events: usize,
-    /// Times that each is measured
-    #[arg(long, default_value_t = 9)]
-    runs: usize,
-    /// Where stores and files are made, and kept for the next time
-    #[arg(long, default_value = "target/bench-compare")]
-    dir: PathBuf,
-    /// Seed of the sessions
-    #[arg(long, default_value_t = 7)]
-    seed: u64,
+    #[command(flatten)]
+    common: Common,
     /// Make stores and files, and measure nothing
     #[arg(long)]
     only_make: bool,
@@ -72,13 +66,13 @@ pub(crate) struct PeakArguments {
 
 /// Runs it and prints the table.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
-    fs::create_dir_all(&arguments.dir)?;
+    fs::create_dir_all(&arguments.common.dir)?;
     let made: Vec<Made> =
         SHAPES.iter().map(|(name, shape)| Made::new(arguments, name, *shape)).collect::<Result<_>>()?;
     if arguments.only_make {
         return Ok(());
     }
-    let Arguments { events, runs, seed, dir, .. } = arguments;
+    let Arguments { events, common: Common { runs, dir, seed }, .. } = arguments;
     println!("{}", report::place(dir)?);
     println!(
         "seed {seed}; a session of {events} events; warm; medians of {runs} runs in turns; target {TARGET}x"
@@ -127,7 +121,7 @@ struct Made {
 
 impl Made {
     fn new(arguments: &Arguments, name: &'static str, shape: Shape) -> Result<Self> {
-        let Arguments { events, dir, seed, .. } = arguments;
+        let Arguments { events, common: Common { dir, seed, .. }, .. } = arguments;
         let name_in_dir = format!("resume-{}-{events}-{seed}", name.replace([' ', ','], "-"));
         let mut made = Ok(());
         let both = large::make_once(&dir.join(name_in_dir), |path| {
@@ -343,14 +337,4 @@ fn timed<T>(run: impl FnOnce() -> Result<T>) -> Result<Duration> {
 #[allow(clippy::cast_precision_loss, reason = "for people")]
 fn megabytes(bytes: u64) -> f64 {
     bytes as f64 / 1e6
-}
-
-fn sorted(values: impl Iterator<Item = f64>) -> Vec<f64> {
-    let mut values: Vec<f64> = values.collect();
-    values.sort_by(f64::total_cmp);
-    values
-}
-
-fn median(sorted: &[f64]) -> f64 {
-    sorted[sorted.len() / 2]
 }
