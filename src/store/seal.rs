@@ -131,7 +131,9 @@ struct Host<'s> {
     store: &'s Store,
     versioned_types: Vec<u32>,
     entries: BTreeMap<SessionKey, Arc<Entry>>,
-    /// Of the removed sessions, below which seq living forks need their events.
+    /// Sessions that were removed before `needed` was looked up. Others may be forked yet before they are removed.
+    removed: HashSet<SessionKey>,
+    /// Below which seq living forks need the events of others.
     needed: HashMap<SessionKey, Seq>,
     highest_key: u64,
     /// Something is damaged: what has no name may have lost it, and is kept.
@@ -143,10 +145,13 @@ struct Host<'s> {
 
 impl<'s> Host<'s> {
     fn new(store: &'s Store) -> Self {
+        // No fork becomes known meanwhile.
         let catalog = store.inner.catalog.lock();
+        let removed = catalog.by_key.values().filter(|entry| entry.state.lock().removed);
         Self {
             store,
             versioned_types: code_of(VERSIONED_TYPE).map(u32::from).into_iter().collect(),
+            removed: removed.map(|entry| entry.key).collect(),
             entries: catalog.by_key.clone(),
             needed: needed_by_forks(&catalog),
             highest_key: catalog.highest_key,
@@ -179,7 +184,7 @@ impl SealHost for Host<'_> {
         };
         let state = entry.state.lock();
         // Without a name it is an import that a crash cut short; one that is under way has its name.
-        if !state.removed && (state.created || entry.is_named() || self.damaged) {
+        if !self.removed.contains(&key) && (state.created || entry.is_named() || self.damaged) {
             return Keep::All;
         }
         drop(state);

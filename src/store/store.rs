@@ -184,6 +184,8 @@ impl Store {
         state.row.next_seq = end.get();
         state.row.summary = summary;
         let child = self.reserve(header, shared, state)?;
+        // Whoever rewrites the events of a session that was removed before the fork was known need not keep them for it.
+        drop(parent.lock()?);
         if ends_with_seed {
             child.materialise()?;
         } else {

@@ -14,6 +14,7 @@ mod format_pin;
 mod full_disk;
 mod history;
 mod layers;
+mod meanwhile;
 mod model;
 #[cfg(feature = "tracing")]
 mod observed;
