@@ -162,6 +162,14 @@ impl<'s> Host<'s> {
     }
 }
 
+impl Host<'_> {
+    /// A session, also one that became known meanwhile.
+    fn entry(&self, key: SessionKey) -> Option<Arc<Entry>> {
+        let known = self.entries.get(&key).cloned();
+        known.or_else(|| self.store.inner.catalog.lock().by_key.get(&key).cloned())
+    }
+}
+
 impl SealHost for Host<'_> {
     fn versioned_types(&self) -> &[u32] {
         &self.versioned_types
@@ -207,8 +215,8 @@ impl SealHost for Host<'_> {
     fn event(&mut self, key: SessionKey, seq: Seq, record: &Record<'_, &[Seq]>) -> Result<()> {
         let mut summary = match self.current.take() {
             Some((current, summary)) if current == key => summary,
-            _ => match self.entries.get(&key) {
-                Some(entry) => self.store.summary_before(entry, seq)?,
+            _ => match self.entry(key) {
+                Some(entry) => self.store.summary_before(&entry, seq)?,
                 None => Summary::default(),
             },
         };
@@ -244,4 +252,36 @@ pub(super) fn needed_by_forks(catalog: &Catalog) -> HashMap<SessionKey, Seq> {
         }
     }
     needed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::SessionHeader;
+    use crate::storage::MemoryStorage;
+    use crate::{AppendOptions, Draft, StoreOptions};
+
+    /// A session that is forked off between the look at what there is and the sealing of it is summed up with what it shares.
+    #[test]
+    fn a_session_that_became_known_meanwhile_is_summed_up_with_what_it_shares() {
+        let storage = MemoryStorage::new();
+        let options = || StoreOptions::new().background(false);
+        let store = options().open_storage(Arc::new(storage.clone())).unwrap();
+        let owner = store.create_session(SessionHeader::new("owner", 5)).unwrap();
+        let title = Draft::new("session/title", r#"{"title":"inherited"}"#);
+        owner.append(&[title], AppendOptions::default()).unwrap().wait().unwrap();
+        let mut host = Host::new(&store);
+        store.fork("owner", None, "fork").unwrap();
+        let log = store.inner.writer().unwrap();
+        assert!(log.seal(SealScope::Everything, &mut host, &mut Shown(&store)).unwrap().is_some());
+        let sums = |store: &Store| {
+            let listed = store.list().unwrap().into_iter();
+            listed.map(|info| (info.bytes, info.title, info.revision)).collect::<Vec<_>>()
+        };
+        let before = sums(&store);
+        assert_eq!(before.len(), 2);
+        assert!(before.iter().all(|(_, title, _)| title.as_deref() == Some("inherited")));
+        store.close().unwrap();
+        assert_eq!(sums(&options().open_storage(Arc::new(storage)).unwrap()), before);
+    }
 }

@@ -385,14 +385,6 @@ impl EntryState {
         Ok(())
     }
 
-    /// Becomes what an import gathered for this session.
-    pub(super) fn take_staged(&mut self, staged: Self) {
-        let lease = std::mem::take(&mut self.lease);
-        let damage_seen = self.row.damage_seen;
-        *self = Self { lease, ..staged };
-        self.row.damage_seen = damage_seen;
-    }
-
     /// What the next request header can be a patch of.
     pub(super) fn patch_base(&self) -> Option<WrittenBase> {
         self.writing.as_ref()?.patch_base

@@ -1,10 +1,13 @@
 //! What others do to a store while it is being sealed, at the moment that matters.
 
+use std::cell::Cell;
+use std::fs;
 use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use sessionlog::event::SessionHeader;
+use sessionlog::import::{Importer, JudgeOptions};
 use sessionlog::storage::{Access, LockHolder, MemoryStorage, Storage, StorageFile, StorageLock};
 use sessionlog::{AppendOptions, Draft, Seq, Store, VerifyOptions};
 
@@ -99,4 +102,42 @@ fn a_fork_made_while_its_owner_is_sealed_and_removed_keeps_its_events() {
         let deep = VerifyOptions { deep: true, strict: false };
         assert_eq!(store.verify(deep, &mut |_, _| ()).unwrap().findings, []);
     }
+}
+
+/// An import that is longer than a segment is sealed while it runs, before anybody sees its session.
+#[test]
+fn an_import_goes_on_while_its_beginning_is_sealed() {
+    let directory = tempfile::tempdir().unwrap();
+    let log = directory.path().join("long.jsonl");
+    let mut text =
+        String::from(r#"{"type":"session","version":0,"id":"long","createdAt":5,"delegationDepth":0}"#);
+    for seq in 0..500 {
+        let data = format!("{seq:05}").repeat(6_000);
+        text += &format!("\n{{\"type\":\"todo/write\",\"seq\":{seq},\"time\":7,\"data\":\"{data}\"}}");
+    }
+    fs::write(&log, text + "\n").unwrap();
+    let store = small_segments().open_storage(Arc::new(MemoryStorage::new())).unwrap();
+    let importer = Importer::new(JudgeOptions::default());
+    let sealed = Cell::new(0);
+    let report = importer.import(&store, &importer.plan(&[log]).sources[0], &|_| {
+        let waiting = store.metrics().unwrap().unsealed_segments;
+        store.maintain().unwrap();
+        sealed.set(sealed.get() + waiting - store.metrics().unwrap().unsealed_segments);
+        assert_eq!(store.list().unwrap(), [], "nobody sees it");
+    });
+    assert!(report.unwrap().judgement.refusal.is_none());
+    assert!(sealed.get() > 0, "something was sealed while it ran");
+    let is_whole = |store: &Store| {
+        let found = lines(&store.session("long").unwrap());
+        assert_eq!(found.len(), 500);
+        let is_right = |(seq, line): (usize, &String)| line.contains(&format!("\"{seq:05}{seq:05}"));
+        assert!(found.iter().enumerate().all(is_right));
+    };
+    is_whole(&store);
+    let note = Draft::new("todo/write", "1").at_time(8);
+    store.session("long").unwrap().append(&[note], AppendOptions::default()).unwrap().wait().unwrap();
+    store.compact().unwrap();
+    assert_eq!(lines(&store.session("long").unwrap()).len(), 501);
+    let deep = VerifyOptions { deep: true, strict: false };
+    assert_eq!(store.verify(deep, &mut |_, _| ()).unwrap().findings, []);
 }
