@@ -1,5 +1,7 @@
 //! What the engine tells a `tracing` subscriber of its host; without the feature `tracing`, nothing, at no cost.
 //!
+//! A subscriber is called amid the work, under locks of the log, and must not use the store.
+//!
 //! Owns level, message and fields of every such event, all of the target `sessionlog`. Tells of what the log and its upkeep do,
 //! never of the content of a session, and nothing that a caller is not told otherwise, but for failures that cost time or space only.
 

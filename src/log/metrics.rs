@@ -34,7 +34,7 @@ pub struct LogMetrics {
     pub unsealed_segments: u64,
     /// Their bytes.
     pub unsealed_bytes: u64,
-    /// What the upkeep that a store runs by itself failed at, until a call of the upkeep returns it; a log has none.
+    /// What the upkeep that a store runs by itself failed at, until `maintain` returns it; a log has none.
     pub upkeep_failure: Option<String>,
 }
 

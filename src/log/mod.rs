@@ -252,7 +252,7 @@ impl Log {
         LogMetrics { unsealed_segments, unsealed_bytes, ..self.committer.metrics() }
     }
 
-    /// Has `hook` called from now on whenever a segment has ended because the next one was begun; once only. It runs on
+    /// Has `hook` called from now on whenever a segment has ended; once only. It runs on
     /// the thread that commits, so it must be short, and must not use the log.
     pub fn on_segment_end(&self, hook: Box<dyn Fn() + Send + Sync>) {
         self.committer.on_segment_end(hook);

@@ -105,7 +105,7 @@ impl Store {
         upkeep: Option<Arc<Upkeep>>,
         clock: Clock,
     ) -> Self {
-        observe::opened(catalog.by_key.len(), catalog.frames, catalog.damage.len());
+        observe::opened(catalog.by_id.len(), catalog.frames, catalog.damage.len());
         let vocabulary = RwLock::new(Arc::new(catalog.vocabulary.clone()));
         let inner = Inner {
             storage,

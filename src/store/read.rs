@@ -224,7 +224,7 @@ impl Session {
                 let chain = state.row.summary.chain;
                 let read = |range, each: &mut Each<'_>| self.read_locked(state, range, each);
                 let state = self.resumed(end, chain, &read)?;
-                Box::new(Live::new(state, self.store.checkpoints.newest_below(self.entry.key, end)))
+                Box::new(Live::new(state, self.store.checkpoints.newest_below(&self.entry, end)))
             }
         };
         state.live = Some(live);

@@ -104,7 +104,8 @@ impl Upkeep {
         }
         orders.is_due = true;
         self.given.notify_one();
-        if orders.thread.is_some() {
+        // One that panicked is replaced.
+        if orders.thread.as_ref().is_some_and(|thread| !thread.is_finished()) {
             return;
         }
         let (upkeep, store) = (Arc::clone(self), Weak::clone(store));
@@ -131,6 +132,7 @@ impl Upkeep {
     }
 
     fn run(&self, store: &Weak<Inner>) {
+        let _unwinding = TellOnUnwind(self);
         while self.wait() {
             let Some(inner) = store.upgrade() else { return };
             let inner = Handle { _keeper: None, inner };
@@ -166,5 +168,19 @@ impl Upkeep {
     /// Hands the failure over.
     pub(super) fn take_failure(&self) -> Result<()> {
         self.failure.lock().take().map_or(Ok(()), Err)
+    }
+}
+
+/// A panic of the thread is a failure to be told.
+struct TellOnUnwind<'u>(&'u Upkeep);
+
+impl Drop for TellOnUnwind<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.keep_failure(Error::new(
+                ErrorKind::Invalid,
+                "run upkeep: its thread panicked, as stderr says",
+            ));
+        }
     }
 }

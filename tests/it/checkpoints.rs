@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use sessionlog::event::SessionState;
-use sessionlog::limits::CHECKPOINT_LIVE_LAG_EVENTS;
+use sessionlog::limits::{CHECKPOINT_FILES_MAX, CHECKPOINT_LIVE_LAG_EVENTS};
 use sessionlog::storage::fault::{CrashMode, Fault, FaultPlan, FaultStorage};
 use sessionlog::storage::{Access, MemoryStorage, Storage};
 use sessionlog::{AppendOptions, Draft, Durability, ErrorKind, Seq, Session, Store, VerifyOptions};
@@ -147,6 +147,62 @@ fn a_session_in_use_is_checkpointed_as_it_runs_ahead() {
     copy(&storage, &killed, &names(&storage));
     assert_eq!(checkpoint_findings(&reader(&killed)), Vec::<String>::new());
     assert_eq!(answers(&small(&killed)), answers(&store));
+}
+
+#[test]
+fn checkpoints_of_sleeping_sessions_are_not_rewritten_for_those_in_use() {
+    let storage = MemoryStorage::new();
+    let store = small(&storage);
+    (0..300).for_each(|n| fill(&create(&store, &format!("asleep-{n}")), 4, n));
+    store.compact().unwrap();
+    let asleep = states(&storage);
+    assert_eq!(asleep.len(), 1);
+    let session = create(&store, "long");
+    for round in 1..20 {
+        run_ahead(&session, CHECKPOINT_LIVE_LAG_EVENTS);
+        store.maintain().unwrap();
+        let found = states(&storage);
+        assert_eq!(found[0], asleep[0], "round {round}");
+        assert!(found.len() <= CHECKPOINT_FILES_MAX, "round {round}: {found:?}");
+    }
+    assert_eq!(findings(&store), Vec::<String>::new());
+}
+
+#[test]
+fn a_fork_goes_on_from_the_checkpoint_of_its_owner_and_needs_none_of_its_own() {
+    let storage = MemoryStorage::new();
+    let store = small(&storage);
+    let owner = create(&store, "owner");
+    run_ahead(&owner, 2 * CHECKPOINT_LIVE_LAG_EVENTS);
+    store.maintain().unwrap();
+    let found = states(&storage);
+    let fork = store.fork("owner", None, "fork").unwrap();
+    run_ahead(&fork, 64);
+    store.maintain().unwrap();
+    assert_eq!(states(&storage), found);
+    run_ahead(&fork, CHECKPOINT_LIVE_LAG_EVENTS);
+    store.maintain().unwrap();
+    assert_ne!(states(&storage), found);
+}
+
+#[test]
+fn a_checkpoint_that_was_called_for_is_written_when_it_can_be() {
+    let storage = FaultStorage::new(5);
+    let store = options().open_storage(Arc::new(storage.clone())).unwrap();
+    let session = create(&store, "long");
+    run_ahead(&session, CHECKPOINT_LIVE_LAG_EVENTS);
+    store.flush().unwrap();
+    store.maintain().unwrap();
+    let found = states(&storage);
+    assert!(!found.is_empty());
+    run_ahead(&session, CHECKPOINT_LIVE_LAG_EVENTS);
+    store.flush().unwrap();
+    // The upkeep prepares nothing, so the first change is the checkpoint's file.
+    storage.set_plan(FaultPlan::new().fail(storage.counters().operations, Fault::Io));
+    store.maintain().unwrap();
+    assert_eq!(states(&storage), found);
+    store.maintain().unwrap();
+    assert_ne!(states(&storage), found);
 }
 
 /// What is checkpointed survives a power loss, also where nobody had asked for that.
