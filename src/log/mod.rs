@@ -38,6 +38,7 @@ use parking_lot::Mutex;
 pub use batch::{Batch, Durability, FrameDraft, FrameSlot, PatchBase};
 pub(crate) use checkpoints::{CheckpointFile, CheckpointFiles, CheckpointWriter};
 pub use completion::{Committed, Completion};
+pub(crate) use group::off_the_wakers;
 pub use metrics::LogMetrics;
 pub use reader::{FrameReader, LogReader, Refreshed};
 pub use scan::{Damage, DamageCause, Visitor};

@@ -21,7 +21,7 @@ use super::upkeep::Handle;
 use crate::event::{SessionHeader, SessionState};
 use crate::ids::{Position, SegmentId, Seq, SessionKey};
 use crate::limits::CHECKPOINT_LIVE_LAG_EVENTS;
-use crate::log::{Committed, Completion};
+use crate::log::{Committed, Completion, off_the_wakers};
 use crate::projection::State;
 use crate::{Error, ErrorKind, Result};
 
@@ -206,7 +206,15 @@ pub(super) struct Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        let mut state = self.entry.state.lock();
+        let (store, entry) = (std::mem::take(&mut self.store), Arc::clone(&self.entry));
+        off_the_wakers(move || entry.go_idle(&store));
+    }
+}
+
+impl Entry {
+    /// The last handle is gone.
+    fn go_idle(&self, store: &Weak<Inner>) {
+        let mut state = self.state.lock();
         if state.lease.strong_count() > 0 {
             return;
         }
@@ -214,11 +222,11 @@ impl Drop for Lease {
         let live = state.live.take().filter(|live| live.state.next_seq() == state.next_seq());
         let (unwritten, removed, chain) = (!state.created, state.removed, state.summary().chain);
         drop(state);
-        let Some(store) = self.store.upgrade() else { return };
+        let Some(store) = store.upgrade() else { return };
         if unwritten {
-            store.catalog.lock().forget_unwritten(&self.entry);
+            store.catalog.lock().forget_unwritten(self);
         } else if let Some(live) = live.filter(|_| !removed) {
-            store.take_idle(&self.entry, &live.state, chain);
+            store.take_idle(self, &live.state, chain);
         }
     }
 }

@@ -16,11 +16,16 @@ use super::cancel::Cancel;
 use super::inner::{Access, Inner};
 use super::store::Store;
 use crate::ids::SessionKey;
+use crate::log::off_the_wakers;
 use crate::{Error, ErrorKind, Result, observe};
 
 /// What a store and its sessions hold of the shared part.
 #[derive(Clone)]
-pub(super) struct Handle {
+pub(super) struct Handle(Option<Held>);
+
+/// Absent from a handle only while that is dropped.
+#[derive(Clone)]
+struct Held {
     /// The thread has none. It goes first, so that the thread lets go of the shared part before this handle does.
     _keeper: Option<Arc<Keeper>>,
     inner: Arc<Inner>,
@@ -31,12 +36,24 @@ impl Handle {
     pub(super) fn new(inner: Inner) -> Self {
         let inner = Arc::new(inner);
         let keeper = inner.upkeep.as_ref().map(|upkeep| Arc::new(Keeper(Arc::clone(upkeep))));
-        Self { _keeper: keeper, inner }
+        Self(Some(Held { _keeper: keeper, inner }))
+    }
+
+    /// The thread's own.
+    fn of_thread(inner: Arc<Inner>) -> Self {
+        Self(Some(Held { _keeper: None, inner }))
+    }
+
+    fn inner(&self) -> &Arc<Inner> {
+        match &self.0 {
+            Some(held) => &held.inner,
+            None => unreachable!("a handle in use"),
+        }
     }
 
     /// Has the upkeep run when segments end, if the store is to seal by itself; and now if some ended before it was opened.
     pub(super) fn seal_as_segments_end(&self) {
-        if let (Some(upkeep), Access::Write(log)) = (&self.inner.upkeep, &self.inner.log) {
+        if let (Some(upkeep), Access::Write(log)) = (&self.upkeep, &self.log) {
             let (upkeep, store) = (Arc::clone(upkeep), self.downgrade());
             log.on_segment_end(Box::new(move || upkeep.call(&store)));
             if log.metrics().unsealed_segments > 0 {
@@ -47,18 +64,18 @@ impl Handle {
 
     /// A session in use has run far ahead of its checkpoints: its next one is written by the upkeep.
     pub(super) fn call_for_checkpoint(&self, key: SessionKey) {
-        self.inner.checkpoints.call_for(key);
+        self.checkpoints.call_for(key);
         self.call_upkeep();
     }
 
     fn call_upkeep(&self) {
-        if let Some(upkeep) = &self.inner.upkeep {
+        if let Some(upkeep) = &self.upkeep {
             upkeep.call(&self.downgrade());
         }
     }
 
     pub(super) fn downgrade(&self) -> Weak<Inner> {
-        Arc::downgrade(&self.inner)
+        Arc::downgrade(self.inner())
     }
 }
 
@@ -66,7 +83,15 @@ impl Deref for Handle {
     type Target = Inner;
 
     fn deref(&self) -> &Inner {
-        &self.inner
+        self.inner()
+    }
+}
+
+impl Drop for Handle {
+    /// The last one closes the store, and waits for its threads.
+    fn drop(&mut self) {
+        let held = self.0.take();
+        off_the_wakers(move || drop(held));
     }
 }
 
@@ -135,7 +160,7 @@ impl Upkeep {
         let _unwinding = TellOnUnwind(self);
         while self.wait() {
             let Some(inner) = store.upgrade() else { return };
-            let inner = Handle { _keeper: None, inner };
+            let inner = Handle::of_thread(inner);
             let store = Store { inner, cancel: Some(self.stop.clone()) };
             match store.run_upkeep() {
                 Err(error) if error.kind() != ErrorKind::Cancelled => self.keep_failure(error),

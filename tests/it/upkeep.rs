@@ -1,9 +1,12 @@
 //! Sealing that the store does by itself: beside appends and reads, gone when the store is, and never in anybody's way.
 
+use std::future::Future;
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::task::{Context, Wake, Waker};
 use std::thread;
 
 use sessionlog::event::SessionHeader;
@@ -107,6 +110,46 @@ fn what_had_ended_before_is_sealed_after_opening() {
     let store = sealing().open_storage(Arc::new(storage.clone())).unwrap();
     until(|| has_sealed(&storage));
     assert_eq!(lines(&session(&store, "s")).len(), 4);
+}
+
+/// Holds handles until it is woken, as a task does whose executor is gone; and tells that it was.
+struct LastHandles {
+    handles: Mutex<Option<(Store, Session)>>,
+    gone: mpsc::Sender<()>,
+}
+
+impl Wake for LastHandles {
+    fn wake(self: Arc<Self>) {
+        drop(self.handles.lock().unwrap().take());
+        self.gone.send(()).unwrap();
+    }
+}
+
+/// The last handles may go on a thread of the store itself, amid a commit, while others wait for it.
+#[test]
+fn the_last_handles_may_go_when_a_waker_runs() {
+    let storage = MemoryStorage::new();
+    for round in 0..40 {
+        let mut store = sealing().open_storage(Arc::new(storage.clone()));
+        while store.as_ref().is_err_and(|error| error.kind() == ErrorKind::Locked) {
+            thread::yield_now();
+            store = sealing().open_storage(Arc::new(storage.clone()));
+        }
+        let store = store.unwrap();
+        let own = session(&store, "s");
+        assert_eq!(own.next_seq().unwrap(), Seq::new(5 * round));
+        fill(&own);
+        let appended = own.append(&[note("last")], AppendOptions::default()).unwrap();
+        let mut completion = pin!(appended.into_completion().unwrap());
+        let (gone, told) = mpsc::channel();
+        let handles = Mutex::new(Some((store, own)));
+        let waker = Waker::from(Arc::new(LastHandles { handles, gone }));
+        while completion.as_mut().poll(&mut Context::from_waker(&waker)).is_pending() {
+            thread::yield_now();
+        }
+        drop(waker);
+        told.recv().expect("the waker ran to its end");
+    }
 }
 
 /// Whoever lets the last handle go, or closes the store, finds it free at once, however much is being sealed.
