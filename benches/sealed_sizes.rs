@@ -1,8 +1,8 @@
 //! What sealing leaves of request headers that change a little or not at all, and of payloads that repeat: bytes of a
 //! sealed file, beside the most that they may take. Sizes are exact, so each is taken once.
 
-use sessionlog::export::{JsonlFormat, write_session};
-use sessionlog::{AppendOptions, Draft, Session, Store};
+use sessionlog::{Draft, Store};
+use support::sealed::{append, base64, exported, header_draft, image_message, sealed_bytes};
 use support::trace::header::Header;
 use support::trace::random::Random;
 use support::{SEED, create, is_trial, memory_store};
@@ -86,15 +86,12 @@ fn sealed(headers: &[String]) -> (u64, Store) {
     let session = create(&store, "session");
     for (n, header) in headers.iter().enumerate() {
         let reason = if n == 0 { "initial" } else { "change" };
-        append(
-            &session,
-            &Draft::new("request/header", format!(r#"{{"header":{header},"reason":"{reason}"}}"#)),
-        );
+        append(&session, header_draft(header, reason));
     }
-    (compact(&store), store)
+    (sealed_bytes(&store, &session), store)
 }
 
-/// Bytes of the events as JSON lines, and of the sealed file. What is exported must be the same before and after.
+/// Bytes of the events as JSON lines, and of the sealed file.
 fn payloads() -> (u64, u64) {
     let (count, bytes, times) = PAYLOADS;
     let mut random = Random::new(SEED);
@@ -103,36 +100,8 @@ fn payloads() -> (u64, u64) {
     let session = create(&store, "session");
     for n in 0..times * count {
         let image = &payloads[n % count];
-        let data = format!(
-            r#"{{"id":"u{n}","role":"user","content":[{{"type":"text","text":"look at image {n}"}},{{"type":"image","attachment":{{"mediaType":"image/png","data":"{image}"}}}}],"source":{{"kind":"user"}}}}"#
-        );
-        append(&session, &Draft::new("user/message", data).on_surface());
+        let data = image_message(n, image);
+        append(&session, Draft::new("user/message", data).on_surface());
     }
-    let before = exported(&session);
-    let sealed = compact(&store);
-    assert!(exported(&session) == before, "the export changed");
-    (before.len() as u64, sealed)
-}
-
-fn base64(random: &mut Random, bytes: usize) -> String {
-    let digits = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    (0..bytes).map(|_| char::from(digits[random.below(digits.len())])).collect()
-}
-
-fn append(session: &Session, draft: &Draft<'_>) {
-    let written = session.append(std::slice::from_ref(draft), AppendOptions::default());
-    written.expect("admitted").wait().expect("written");
-}
-
-/// Compacts the store; the bytes of its one sealed file.
-fn compact(store: &Store) -> u64 {
-    store.compact().expect("compacted");
-    let files = store.stats().expect("counted").files;
-    files.iter().filter(|file| file.name.ends_with(".sealed")).map(|file| file.stored_bytes).sum()
-}
-
-fn exported(session: &Session) -> Vec<u8> {
-    let mut out = Vec::new();
-    write_session(session, &mut out, JsonlFormat::Plain, false, None).expect("exported");
-    out
+    (exported(&session).len() as u64, sealed_bytes(&store, &session))
 }

@@ -39,6 +39,7 @@ mod ids;
 pub mod import;
 pub mod limits;
 pub mod log;
+mod observe;
 pub mod projection;
 pub mod repair;
 #[cfg(feature = "sqlite")]

@@ -74,8 +74,10 @@ pub const CACHED_RANGE_UNITS_MAX: u32 = 16;
 pub const SEALED_WRITE_BUFFER_BYTES: usize = 256 << 10;
 /// Events of one step that a redacting export holds back to search their streamed text as a whole, in bytes of memory.
 pub const REDACTION_HELD_BYTES_MAX: usize = 128 << 20;
-/// Places in a damaged zstd file that look like the beginning of a frame and are tried as one.
-pub const FRAME_STARTS_TRIED_MAX: u32 = 64;
+/// Frames of a damaged zstd file that do not decode and are decoded again as torn ones.
+pub const FRAMES_RETRIED_MAX: u32 = 64;
+/// Blocks of a damaged zstd file that are walked without finding a complete frame.
+pub const BLOCKS_WALKED_IN_VAIN_MAX: u64 = 1 << 18;
 /// Last records of each branch of a log under repair that later ones are compared with.
 pub const REPAIR_RECORDS_COMPARED_MAX: usize = 1 << 18;
 /// Steps that the plan for a database lists of all its sessions; of further sessions the sums are kept.
@@ -91,6 +93,9 @@ pub const CHECKPOINT_SECTION_BYTES_MAX: usize = CHECKPOINT_BYTES_MAX / 8;
 pub const CHECKPOINT_SESSIONS_MAX: u32 = 1 << 22;
 /// Events behind a session's last checkpoint from which on a new one is worth its while.
 pub const CHECKPOINT_LAG_EVENTS_MIN: u64 = 64;
+/// Events that a session in use may run ahead of its last checkpoint before a new one is called for: what a resume after a
+/// crash has to fold.
+pub const CHECKPOINT_LIVE_LAG_EVENTS: u64 = 8192;
 /// Checkpoint files above which they are merged into one.
 pub const CHECKPOINT_FILES_MAX: usize = 8;
 /// Checkpoint files that are looked at, the newest ones; more are not of our making.
@@ -103,6 +108,7 @@ pub const WARNINGS_LISTED_MAX: u64 = 100;
 const _: () = assert!(RECORD_BYTES_MAX < BATCH_BYTES_MAX);
 const _: () = assert!(CHECKPOINT_BYTES_MAX <= u32::MAX as usize);
 const _: () = assert!(CHECKPOINT_FILES_MAX < CHECKPOINT_FILES_READ_MAX);
+const _: () = assert!(CHECKPOINT_LAG_EVENTS_MIN < CHECKPOINT_LIVE_LAG_EVENTS);
 const _: () = assert!(FRAME_PAYLOAD_BYTES_MAX < u32::MAX as u64);
 const _: () =
     assert!(SEGMENT_BYTES_MIN <= SEGMENT_BYTES_DEFAULT && SEGMENT_BYTES_DEFAULT <= SEGMENT_BYTES_MAX);

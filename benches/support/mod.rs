@@ -1,10 +1,12 @@
-//! What all benchmarks share: one seeded trace of sessions, and a way to measure something beside its limit.
+//! What all benchmarks share, and tests of the same things with them: one seeded trace of sessions, and a way to measure
+//! something beside its limit.
 
 #![allow(dead_code, reason = "each benchmark uses a part of it")]
 
 pub(crate) mod blocks;
 pub(crate) mod large;
 pub(crate) mod measure;
+pub(crate) mod sealed;
 pub(crate) mod trace;
 pub(crate) mod zipf;
 

@@ -12,7 +12,7 @@ mod session;
 mod sqlite;
 
 pub use jsonl::{JsonlFormat, JsonlWriter};
-pub(crate) use publish::publish;
+pub(crate) use publish::Draft;
 pub use redact::{FindSecrets, Redactor, Secret, Sink};
 pub use session::{export_session, export_session_to, write_session};
 #[cfg(feature = "sqlite")]

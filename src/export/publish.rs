@@ -2,22 +2,15 @@
 //!
 //! Directories are private to the user. A name that is taken stays as it is: nothing is ever overwritten.
 
-#[cfg(target_os = "linux")]
-use std::fs::TryLockError;
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, BufWriter};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufRead, BufReader, BufWriter};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::jsonl::{JsonlFormat, JsonlWriter};
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::SessionHeader;
 use crate::import::layout;
-
-/// How the names of files end that are not whole yet.
-const TEMPORARY_END: &str = ".sessionlog.tmp";
-/// Temporary names that are tried before giving up.
-const NAMES_TRIED_MAX: u32 = 1 << 16;
+use crate::storage::{Temporary, create_private_directory, sync_directory};
 
 /// Publishes a session under `root` in the reference's layout (spec section 14.1), creating what is missing of
 /// its directories, and gives the path of its log. See [`publish_file`].
@@ -75,54 +68,91 @@ pub(super) fn publish_file(
     header: &SessionHeader,
     write: impl FnOnce(&mut JsonlWriter<BufWriter<File>>) -> Result<()>,
 ) -> Result<()> {
-    publish(
-        path,
-        |file| {
-            let mut writer = JsonlWriter::new(file, format, packed, header)?;
-            write(&mut writer)?;
-            writer.finish()
-        },
-        |_| Ok(()),
-    )
+    let (draft, file) = Draft::create(path)?;
+    let mut writer = JsonlWriter::new(BufWriter::new(file), format, packed, header)?;
+    write(&mut writer)?;
+    let file = draft.flushed(writer.finish()?)?;
+    draft.publish(file)
 }
 
-/// Writes a file to `path`, which must not exist, in a directory that must. What `write` returns is synced and, closed,
-/// handed to `check` under its temporary name; what does not pass is removed.
-///
-/// # Errors
-///
-/// Those of [`publish_file`], and whatever `check` answers.
-pub(crate) fn publish(
-    path: &Path,
-    write: impl FnOnce(BufWriter<File>) -> Result<BufWriter<File>>,
-    check: impl FnOnce(&Path) -> Result<()>,
-) -> Result<()> {
-    let (temporary, file) = Temporary::create(path)?;
-    let file = write(BufWriter::new(file))?.into_inner().map_err(|e| failed(path, e.into_error()))?;
-    publish_temporary(temporary, file, path, check)
-}
-
-/// Syncs a whole file, has it checked, and gives it its name, which must be free.
-///
-/// # Errors
-///
-/// As [`publish`].
-pub(super) fn publish_temporary(
+/// A file that is written beside its name, and removed when it is dropped without it.
+#[derive(Debug)]
+pub(crate) struct Draft {
     temporary: Temporary,
-    file: File,
-    path: &Path,
-    check: impl FnOnce(&Path) -> Result<()>,
-) -> Result<()> {
-    file.sync_all().map_err(|e| failed(path, e))?;
-    // Some systems rename and remove only what nobody has open.
-    drop(file);
-    check(&temporary.0)?;
-    name(&temporary.0, path, |from, to| fs::hard_link(from, to)).map_err(|e| match e.kind() {
-        io::ErrorKind::AlreadyExists => conflict("the file exists", path),
-        _ => failed(path, e),
-    })?;
-    drop(temporary);
-    sync_parent(path)
+    path: PathBuf,
+}
+
+impl Draft {
+    /// Begins the file that is to have the name `path`, in a directory that must exist. It is private to the user.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Io`].
+    pub(crate) fn create(path: &Path) -> Result<(Self, File)> {
+        let (temporary, file) = Temporary::file(path).map_err(|e| failed(path, e))?;
+        Ok((Self { temporary, path: path.to_owned() }, file))
+    }
+
+    /// Where the file is until it has its name.
+    pub(crate) fn temporary_path(&self) -> &Path {
+        self.temporary.path()
+    }
+
+    /// Its name to be.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The file with all that was written handed to the system, so that it can be read back.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Io`].
+    pub(crate) fn flushed(&self, file: BufWriter<File>) -> Result<File> {
+        file.into_inner().map_err(|e| failed(&self.path, e.into_error()))
+    }
+
+    /// Makes the whole file durable and gives it its name, which must be free.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Conflict`] if the name is taken, [`ErrorKind::Io`].
+    pub(crate) fn publish(self, file: File) -> Result<()> {
+        file.sync_all().map_err(|e| failed(&self.path, e))?;
+        name(self.temporary.path(), &self.path, |from, to| fs::hard_link(from, to)).map_err(|e| {
+            match e.kind() {
+                io::ErrorKind::AlreadyExists => conflict("the file exists", &self.path),
+                _ => failed(&self.path, e),
+            }
+        })?;
+        // Held until now, or it could be taken for a leftover. Some systems remove only what nobody has open.
+        drop(file);
+        drop(self.temporary);
+        sync_parent(&self.path)
+    }
+
+    /// Whether a file with the name holds what was written, as one does that a killed run left.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Io`] if what was written cannot be read; a file that cannot be is another one.
+    pub(crate) fn is_published(&self) -> Result<bool> {
+        if !fs::symlink_metadata(&self.path).is_ok_and(|named| named.is_file()) {
+            return Ok(false);
+        }
+        let Ok(mut named) = File::open(&self.path).map(BufReader::new) else { return Ok(false) };
+        let mut draft = BufReader::new(File::open(self.temporary.path()).map_err(|e| failed(&self.path, e))?);
+        loop {
+            let ours = draft.fill_buf().map_err(|e| failed(&self.path, e))?;
+            let Ok(theirs) = named.fill_buf() else { return Ok(false) };
+            let bytes = ours.len().min(theirs.len());
+            if bytes == 0 || ours[..bytes] != theirs[..bytes] {
+                return Ok(ours.is_empty() && theirs.is_empty());
+            }
+            draft.consume(bytes);
+            named.consume(bytes);
+        }
+    }
 }
 
 /// Gives a whole file its name, which must be free.
@@ -138,105 +168,12 @@ fn name(whole: &Path, path: &Path, link: impl Fn(&Path, &Path) -> io::Result<()>
     }
 }
 
-/// A file of our own beside the target, removed when dropped. It is locked as long as it is open, where the
-/// system allows that, so that what a killed process left can be told from what another one is writing.
-#[derive(Debug)]
-pub(super) struct Temporary(PathBuf);
-
-impl Temporary {
-    /// Where it is.
-    #[cfg(feature = "sqlite")]
-    pub(super) fn path(&self) -> &Path {
-        &self.0
-    }
-
-    /// Names are `<target>.<12 hex digits>.sessionlog.tmp`, where the digits only need to be free. Removes those that killed
-    /// processes left beside this target.
-    pub(super) fn create(target: &Path) -> Result<(Self, File)> {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        #[cfg(target_os = "linux")]
-        remove_leftovers(target);
-        let mut options = OpenOptions::new();
-        options.write(true).create_new(true);
-        #[cfg(unix)]
-        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        for _ in 0..NAMES_TRIED_MAX {
-            let number = u64::from(std::process::id()) << 16 | NEXT.fetch_add(1, Ordering::Relaxed) & 0xFFFF;
-            let mut name = target.as_os_str().to_owned();
-            name.push(format!(".{number:012x}{TEMPORARY_END}"));
-            let path = PathBuf::from(name);
-            match options.open(&path) {
-                Ok(file) if is_held(&file, &path) => return Ok((Self(path), file)),
-                // Somebody took it for a leftover in the moment before it was locked.
-                Ok(_) => {}
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                Err(error) => return Err(failed(target, error)),
-            }
-        }
-        Err(conflict("no temporary name is free", target))
-    }
-}
-
-impl Drop for Temporary {
-    fn drop(&mut self) {
-        // Best effort: a leftover is recognised by its name and harms nobody.
-        let _leftover = fs::remove_file(&self.0);
-    }
-}
-
-/// Locks a new file; `false` if it is not there any more, or somebody looks whether it is a leftover.
-#[cfg(target_os = "linux")]
-fn is_held(file: &File, path: &Path) -> bool {
-    match file.try_lock() {
-        Err(TryLockError::WouldBlock) => false,
-        // A file system without locks: nobody else gets one either.
-        Ok(()) | Err(TryLockError::Error(_)) => path.symlink_metadata().is_ok(),
-    }
-}
-
-/// Elsewhere such a lock may stand in the way of SQLite's own. None is taken, and leftovers stay.
-#[cfg(not(target_os = "linux"))]
-fn is_held(_file: &File, _path: &Path) -> bool {
-    true
-}
-
-/// Removes the temporary files beside `target` that nobody holds. Only names that no other program gives are looked at.
-#[cfg(target_os = "linux")]
-fn remove_leftovers(target: &Path) {
-    let Some(name) = target.file_name() else { return };
-    let parent = target.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let Ok(entries) = fs::read_dir(parent) else { return };
-    for entry in entries.flatten() {
-        let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
-        if !is_file || !is_temporary_of(entry.file_name().as_encoded_bytes(), name.as_encoded_bytes()) {
-            continue;
-        }
-        // Best effort, and held while it goes.
-        if let Ok(file) = File::open(entry.path())
-            && file.try_lock().is_ok()
-        {
-            let _gone = fs::remove_file(entry.path());
-        }
-    }
-}
-
-#[cfg(target_os = "linux")]
-fn is_temporary_of(name: &[u8], target: &[u8]) -> bool {
-    let rest = name.strip_prefix(target).and_then(|rest| rest.strip_prefix(b"."));
-    let digits = rest.and_then(|rest| rest.strip_suffix(TEMPORARY_END.as_bytes()));
-    digits.is_some_and(|digits| digits.len() == 12 && digits.iter().all(u8::is_ascii_hexdigit))
-}
-
 /// Creates what is missing of `directory`, from the top, each part private and durable before the next.
 fn create_directories(directory: &Path) -> Result<()> {
     let missing: Vec<&Path> =
         directory.ancestors().take_while(|p| !p.as_os_str().is_empty() && !p.exists()).collect();
     for part in missing.into_iter().rev() {
-        let mut builder = DirBuilder::new();
-        builder.recursive(false);
-        #[cfg(unix)]
-        std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-        match builder.create(part) {
+        match create_private_directory(part) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(failed(part, error)),
             _ => sync_parent(part)?,
         }
@@ -261,17 +198,6 @@ fn sync_parent(path: &Path) -> Result<()> {
         None => return Ok(()),
     };
     sync_directory(parent).map_err(|e| failed(parent, e))
-}
-
-#[cfg(unix)]
-fn sync_directory(directory: &Path) -> io::Result<()> {
-    File::open(directory)?.sync_all()
-}
-
-/// Other systems have no way to sync a directory.
-#[cfg(not(unix))]
-fn sync_directory(_directory: &Path) -> io::Result<()> {
-    Ok(())
 }
 
 fn failed(path: &Path, error: io::Error) -> Error {
@@ -356,30 +282,6 @@ mod tests {
         let absent = dir.path().join("absent/out.jsonl");
         let error = publish(&absent).unwrap_err();
         assert_eq!((error.kind(), error.path()), (ErrorKind::Io, Some(&*absent)));
-    }
-
-    #[cfg(target_os = "linux")]
-    #[test]
-    fn what_a_killed_export_left_goes_with_the_next_one_and_nothing_else_does() {
-        let dir = tempfile::tempdir().unwrap();
-        let log = dir.path().join("out.jsonl");
-        let (held, file) = Temporary::create(&log).unwrap();
-        let held_name = held.0.file_name().unwrap().to_str().unwrap().to_owned();
-        let left = "out.jsonl.00000000000a.sessionlog.tmp";
-        let others = [
-            "out.jsonl.0123456789ab.tmp",
-            "out.jsonl.00000000000.sessionlog.tmp",
-            "other.jsonl.00000000000a.sessionlog.tmp",
-            "out.jsonl.sessionlog.tmp",
-        ];
-        others.iter().chain([&left]).for_each(|name| fs::write(dir.path().join(name), "bytes").unwrap());
-        fs::create_dir(dir.path().join("out.jsonl.00000000000b.sessionlog.tmp")).unwrap();
-        publish(&log).unwrap();
-        let found = names(dir.path());
-        assert!(!found.contains(&left.to_owned()), "{found:?}");
-        assert!(others.iter().all(|name| found.contains(&(*name).to_owned())), "{found:?}");
-        assert!(found.contains(&held_name) && found.len() == others.len() + 3, "{found:?}");
-        drop((held, file));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use rusqlite::types::{ToSql, ToSqlOutput, ValueRef};
 use rusqlite::{Connection, OpenFlags, Statement, params};
 
 use super::pack::{Packer, Piece};
-use super::publish::{Temporary, publish_temporary};
+use super::publish::Draft;
 use super::redact::{Redactor, Sink};
 use super::session::each_event;
 use crate::Session;
@@ -29,7 +29,7 @@ const SCHEMA: Schema = Schema::V17;
 pub struct SqliteWriter {
     connection: Connection,
     file: File,
-    temporary: Temporary,
+    draft: Draft,
     path: PathBuf,
     encoder: DataEncoder,
 }
@@ -45,9 +45,9 @@ impl SqliteWriter {
         if path.symlink_metadata().is_ok() {
             return Err(Error::new(ErrorKind::Conflict, "export: the file exists").with_path(path));
         }
-        let (temporary, file) = Temporary::create(path)?;
-        let connection = begin(temporary.path()).map_err(|error| failed(path, error))?;
-        Ok(Self { connection, file, temporary, path: path.to_owned(), encoder: DataEncoder::new()? })
+        let (draft, file) = Draft::create(path)?;
+        let connection = begin(draft.temporary_path()).map_err(|error| failed(path, error))?;
+        Ok(Self { connection, file, draft, path: path.to_owned(), encoder: DataEncoder::new()? })
     }
 
     /// Adds a session with the events that are stored: an interrupted turn stays open. With `packed`, runs of chunk
@@ -91,14 +91,19 @@ impl SqliteWriter {
     ///
     /// [`ErrorKind::Conflict`] when the name was taken meanwhile; [`ErrorKind::Io`].
     pub fn finish(self) -> Result<()> {
-        self.finish_checked(|_| Ok(()))
+        let (draft, file) = self.close()?;
+        draft.publish(file)
     }
 
-    /// The same for a database that `check`, which is handed where it is until then, finds good.
-    pub(crate) fn finish_checked(self, check: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
-        let Self { connection, file, temporary, path, .. } = self;
+    /// The whole database without its name.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Io`].
+    pub(crate) fn close(self) -> Result<(Draft, File)> {
+        let Self { connection, file, draft, path, .. } = self;
         connection.close().map_err(|(_, error)| failed(&path, error))?;
-        publish_temporary(temporary, file, &path, check)
+        Ok((draft, file))
     }
 
     fn add(

@@ -98,15 +98,17 @@ impl<R: Read + Seek> ZstdFrames<R> {
             return Ok(());
         }
         let start = self.next_frame;
-        self.source.seek(start)?;
-        let extent = if start == self.source.len() { None } else { Some(walk::extent(&mut self.source)?) };
+        let walked = if start == self.source.len() { None } else { Some(self.walk(start)?) };
+        let (extent, blocks) = walked.unzip();
         self.number += u64::from(extent.is_some());
         let frame = match extent {
             Some(Ok(Extent::Complete { end })) => Frame { start, end, torn: false },
-            Some(broken) if self.salvage.is_some() => match self.salvaged(start, broken)? {
-                Some(frame) => frame,
-                None => return Ok(()),
-            },
+            Some(broken) if self.salvage.is_some() => {
+                match self.salvaged(start, broken, blocks.unwrap_or(0))? {
+                    Some(frame) => frame,
+                    None => return Ok(()),
+                }
+            }
             Some(Err(refusal)) => {
                 self.announce(refusal, start);
                 self.splitter.forget_fragment();
@@ -128,6 +130,14 @@ impl<R: Read + Seek> ZstdFrames<R> {
         };
         self.next_frame = frame.end;
         self.open(frame)
+    }
+
+    /// How far the frame at `start` reaches, and how many blocks were walked to tell.
+    fn walk(&mut self, start: u64) -> io::Result<(Result<Extent, Refusal>, u64)> {
+        self.source.seek(start)?;
+        let mut blocks = 0;
+        let extent = walk::extent(&mut self.source, &mut blocks)?;
+        Ok((extent, blocks))
     }
 
     /// Proves a frame and hands over its text, or at least its first piece.

@@ -12,7 +12,7 @@
 use std::error::Error as StdError;
 use std::fmt;
 use std::mem;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 use std::thread;
 
@@ -24,7 +24,7 @@ use super::group::Group;
 use super::metrics::{Counters, LogMetrics};
 use super::writer::Writer;
 use crate::ids::{Position, SegmentId};
-use crate::{Error, ErrorKind, Result, limits};
+use crate::{Error, ErrorKind, Result, limits, observe};
 
 #[cfg(test)]
 mod tests;
@@ -45,6 +45,8 @@ pub(super) struct Committer {
     synced_through: Mutex<Position>,
     counters: Arc<Counters>,
     has_background: bool,
+    /// Called when a segment has ended.
+    segment_ended: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
 /// What somebody who needs a batch done has to do next.
@@ -110,6 +112,17 @@ impl Committer {
             maintenance: Mutex::default(),
             counters,
             has_background,
+            segment_ended: OnceLock::new(),
+        }
+    }
+
+    pub(super) fn on_segment_end(&self, hook: Box<dyn Fn() + Send + Sync>) {
+        let _ = self.segment_ended.set(hook);
+    }
+
+    fn tell_ended(&self, segment_ended: bool) {
+        if let Some(hook) = self.segment_ended.get().filter(|_| segment_ended) {
+            hook();
         }
     }
 
@@ -218,12 +231,9 @@ impl Committer {
         let mut leader = Leader { committer: self, entries: Vec::new(), group: Arc::default(), leads: true };
         while leader.leads {
             leader.take_group();
-            let result = self.commit(&mut leader.entries);
-            let failed = result.is_err();
-            // Before the next group can be answered: whoever learns of a batch finds all earlier ones known.
-            leader.group.complete(result.and_then(|()| leader.committed()));
-            leader.leads = !failed && self.pass_leadership();
-            if failed {
+            let is_committed = self.commit(&mut leader);
+            leader.leads = is_committed && self.pass_leadership();
+            if !is_committed {
                 self.give_up(true);
             }
             leader.group.wake();
@@ -231,16 +241,23 @@ impl Committer {
         }
     }
 
-    fn commit(&self, group: &mut [Entry]) -> Result<(), Failure> {
+    /// Answers the leader's group; whether it was written.
+    fn commit(&self, leader: &mut Leader<'_>) -> bool {
         let mut writer = self.writer.lock();
-        let result = writer.commit(group).map_err(Failure::new);
-        let due = result.is_ok() && writer.maintenance_due();
+        let result = writer.commit(&mut leader.entries).inspect_err(observe::log_failed);
+        let is_committed = result.is_ok();
+        let due = is_committed && writer.maintenance_due();
+        let segment_ended = writer.take_segment_ended();
         *self.synced_through.lock() = writer.synced_through();
+        // Before the writer is free: whoever learns of a batch finds all earlier ones known, and whoever learns that a segment
+        // has ended, and seals it, finds all that stand in it known.
+        leader.group.complete(result.map_err(Failure::new).and_then(|()| leader.committed()));
         drop(writer);
+        self.tell_ended(segment_ended);
         if due {
             self.call_background(&mut self.queue.lock(), |orders| orders.maintain = true);
         }
-        result
+        is_committed
     }
 
     /// Finds the next leader among those who want something; answers whether it is the caller.
@@ -332,8 +349,10 @@ impl Committer {
     pub(super) fn rotate(&self) -> Result<SegmentId> {
         let mut writer = self.writer.lock();
         let result = writer.rotate();
+        let segment_ended = writer.take_segment_ended();
         *self.synced_through.lock() = writer.synced_through();
         drop(writer);
+        self.tell_ended(segment_ended);
         result.inspect_err(|_| self.give_up(false))
     }
 

@@ -5,8 +5,10 @@
 //!
 //! Lock order: the queue before a group.
 
+use std::cell::Cell;
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::Waker;
+use std::thread;
 
 use super::commit::Failure;
 use super::completion::Committed;
@@ -55,7 +57,10 @@ impl Group {
         if blocked > 0 {
             self.changed.notify_all();
         }
-        wakers.into_iter().for_each(Waker::wake);
+        if !wakers.is_empty() {
+            let _waking = Waking::begin();
+            wakers.into_iter().for_each(Waker::wake);
+        }
     }
 
     pub(super) fn waiters(&self) -> MutexGuard<'_, Waiters> {
@@ -112,6 +117,37 @@ impl Waiters {
                 None
             }
         }
+    }
+}
+
+thread_local! {
+    /// This thread is running the wakers of hosts, and may be the one that all commits wait for.
+    static WAKING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// For as long as wakers run.
+struct Waking;
+
+impl Waking {
+    fn begin() -> Self {
+        WAKING.set(true);
+        Self
+    }
+}
+
+impl Drop for Waking {
+    fn drop(&mut self) {
+        WAKING.set(false);
+    }
+}
+
+/// Runs what may wait for commits or for threads of the log: here, or on a thread of its own if this one is running wakers. One
+/// that belongs to a task nobody runs any more drops the task, and with it perhaps the last handle of a session or a store.
+pub(crate) fn off_the_wakers(work: impl FnOnce() + Send + 'static) {
+    if WAKING.get() {
+        let _ = thread::Builder::new().name("sessionlog-drop".to_owned()).spawn(work);
+    } else {
+        work();
     }
 }
 

@@ -2,8 +2,10 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use crate::observe;
+
 /// What a log has done since it was opened, and what waits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct LogMetrics {
     /// Groups that were committed.
@@ -28,6 +30,12 @@ pub struct LogMetrics {
     pub queue_batches: u64,
     /// Their bytes.
     pub queue_bytes: u64,
+    /// Raw segments that have ended and are not sealed, those with damage included.
+    pub unsealed_segments: u64,
+    /// Their bytes.
+    pub unsealed_bytes: u64,
+    /// What the upkeep that a store runs by itself failed at, until `maintain` returns it; a log has none.
+    pub upkeep_failure: Option<String>,
 }
 
 #[derive(Debug, Default)]
@@ -48,6 +56,7 @@ impl Counters {
         self.groups.fetch_add(1, Relaxed);
         self.batches.fetch_add(batches, Relaxed);
         self.group_batches_max.fetch_max(batches, Relaxed);
+        observe::group_written(batches);
     }
 
     pub(super) fn wrote(&self, bytes: u64) {
@@ -62,10 +71,12 @@ impl Counters {
         self.syncs.fetch_add(1, Relaxed);
         self.sync_nanos_total.fetch_add(nanos, Relaxed);
         self.sync_nanos_max.fetch_max(nanos, Relaxed);
+        observe::synced(nanos);
     }
 
     pub(super) fn began_segment(&self) {
         self.segments.fetch_add(1, Relaxed);
+        observe::segment_begun();
     }
 
     pub(super) fn snapshot(&self, queue_batches: u64, queue_bytes: u64) -> LogMetrics {
@@ -81,6 +92,7 @@ impl Counters {
             segments: self.segments.load(Relaxed),
             queue_batches,
             queue_bytes,
+            ..LogMetrics::default()
         }
     }
 }

@@ -38,6 +38,7 @@ use parking_lot::Mutex;
 pub use batch::{Batch, Durability, FrameDraft, FrameSlot, PatchBase};
 pub(crate) use checkpoints::{CheckpointFile, CheckpointFiles, CheckpointWriter};
 pub use completion::{Committed, Completion};
+pub(crate) use group::off_the_wakers;
 pub use metrics::LogMetrics;
 pub use reader::{FrameReader, LogReader, Refreshed};
 pub use scan::{Damage, DamageCause, Visitor};
@@ -248,7 +249,14 @@ impl Log {
     /// Counters since the opening.
     #[must_use]
     pub fn metrics(&self) -> LogMetrics {
-        self.committer.metrics()
+        let (unsealed_segments, unsealed_bytes) = self.segments.unsealed();
+        LogMetrics { unsealed_segments, unsealed_bytes, ..self.committer.metrics() }
+    }
+
+    /// Has `hook` called from now on whenever a segment has ended; once only. It runs on
+    /// the thread that commits, so it must be short, and must not use the log.
+    pub fn on_segment_end(&self, hook: Box<dyn Fn() + Send + Sync>) {
+        self.committer.on_segment_end(hook);
     }
 
     /// Whether nothing was written since the newest segment was begun.

@@ -5,7 +5,7 @@
 //! both, and then the new one counts. A raw segment with damage stays as it is, and so does one with events that make no
 //! sense. Everything is read by position, so a bad disk is an error and not a signal.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
@@ -30,7 +30,8 @@ const SEAL_BYTES: u64 = 256 << 20;
 pub enum SealScope {
     /// The next raw segments that have ended.
     Ended,
-    /// All that was written until now, the active segment included, into one file.
+    /// All that was written until now, the active segment included, into one file; into more than one where a raw segment that
+    /// stays as it is stands between, or a session goes on behind a gap.
     Everything,
     /// A sealed file none of whose events are needed, by itself: what is left of it takes next to no space.
     Unneeded,
@@ -45,6 +46,17 @@ pub enum Keep {
     Below(Seq),
     /// None.
     Nothing,
+}
+
+impl Keep {
+    /// Events below this seq are needed.
+    fn end(self) -> Seq {
+        match self {
+            Self::All => Seq::new(u64::MAX),
+            Self::Below(end) => end,
+            Self::Nothing => Seq::new(0),
+        }
+    }
 }
 
 /// What sealing asks of whoever knows what the frames mean.
@@ -81,8 +93,8 @@ pub trait SealHost {
 }
 
 impl Log {
-    /// Seals within `scope`; `None` if there is nothing to seal. The visitor is shown the new file once it counts, and before
-    /// the old ones are deleted.
+    /// Seals within `scope`; `None` if there is nothing to seal, else the last file. The visitor is shown each new file once it
+    /// counts, and before the old ones are deleted.
     ///
     /// # Errors
     /// [`ErrorKind::Io`], [`ErrorKind::Corrupt`] if a file that is to be rewritten is damaged, and those of the host and the visitor.
@@ -93,7 +105,7 @@ impl Log {
         host: &mut dyn SealHost,
         visitor: &mut dyn Visitor,
     ) -> Result<Option<Arc<SealedFile>>> {
-        let mut damaged = self.unsealable.lock();
+        let mut unsealable = self.unsealable.lock();
         if self.lock.lock().is_none() {
             return Err(Error::new(ErrorKind::Closed, "seal segments: the log was closed; reopen the store"));
         }
@@ -101,27 +113,44 @@ impl Log {
             SealScope::Ended | SealScope::Unneeded => self.committer.newest_segment(),
             SealScope::Everything => self.committer.rotate()?,
         };
+        let mut bounds =
+            Bounds { from: SegmentId::new(1), newest, unsealable: &mut unsealable, apart: BTreeSet::new() };
+        let mut sealed = None;
         loop {
-            let inputs = match scope {
-                SealScope::Unneeded => {
-                    unneeded(&self.segments, host)?.map(Input::Sealed).into_iter().collect()
-                }
-                _ => choose(&self.segments, scope, newest, &damaged),
-            };
-            let Some(range) = range_of(&inputs) else { return Ok(None) };
-            let mut contents = Contents::read(&self.segments, &inputs, host)?;
-            let written = match contents.damaged {
-                None => self.write_sealed(range.clone(), &inputs, &mut contents, host).map(Some),
-                Some(_) => Ok(None),
-            };
-            if let Some(segment) = contents.damaged {
-                damaged.insert(segment);
-                continue;
-            }
-            let Some(file) = written? else { continue };
+            let inputs = choose(&self.segments, scope, &bounds, host)?;
+            let Some(range) = range_of(&inputs) else { return Ok(sealed) };
+            let Some(file) = self.rewrite(range.clone(), &inputs, &mut bounds, host)? else { continue };
             visitor.sealed(&file)?;
+            bounds.from = range.end().next();
             self.let_go(range, &inputs);
-            return Ok(Some(file));
+            sealed = Some(file);
+            if scope != SealScope::Everything {
+                return Ok(sealed);
+            }
+        }
+    }
+
+    /// One file in the place of the inputs; `None` if they cannot become one, and the bounds say by now what can.
+    fn rewrite(
+        &self,
+        range: RangeInclusive<SegmentId>,
+        inputs: &[Input],
+        bounds: &mut Bounds<'_>,
+        host: &mut dyn SealHost,
+    ) -> Result<Option<Arc<SealedFile>>> {
+        let contents = Contents::read(&self.segments, inputs, host)?;
+        if contents.divide(bounds, host) {
+            return Ok(None);
+        }
+        let mut reader =
+            RunReader { segments: &self.segments, decoder: SealedDecoder::new()?, damaged: None };
+        let written = self.write_sealed(range, inputs, &contents, &mut reader, host);
+        match reader.damaged {
+            Some(segment) => {
+                bounds.unsealable.insert(segment);
+                Ok(None)
+            }
+            None => written.map(Some),
         }
     }
 
@@ -131,7 +160,8 @@ impl Log {
         &self,
         range: RangeInclusive<SegmentId>,
         inputs: &[Input],
-        contents: &mut Contents,
+        contents: &Contents,
+        reader: &mut RunReader<'_>,
         host: &mut dyn SealHost,
     ) -> Result<Arc<SealedFile>> {
         let (first, last) = (*range.start(), *range.end());
@@ -150,7 +180,7 @@ impl Log {
                 previous_end: previous_end(&self.segments, inputs)?,
             };
             let builder = SealedBuilder::new(sink, header, host.versioned_types())?;
-            let sink = contents.write(&self.segments, builder, host, &range, covered_to(inputs))?;
+            let sink = contents.write(reader, builder, host, &range, covered_to(inputs))?;
             sink.sync().map_err(failed)?;
             storage.rename(&temporary, &file_name).map_err(failed)
         })();
@@ -198,6 +228,51 @@ impl Input {
     }
 }
 
+/// What bounds the files that one sealing may take together.
+struct Bounds<'l> {
+    /// Where to go on.
+    from: SegmentId,
+    newest: SegmentId,
+    /// Files that stay as they are, by their first segment.
+    unsealable: &'l mut BTreeSet<SegmentId>,
+    /// Files that do not go on where the one before them ends.
+    apart: BTreeSet<SegmentId>,
+}
+
+/// The next consecutive files to seal.
+fn choose(
+    segments: &Segments,
+    scope: SealScope,
+    bounds: &Bounds<'_>,
+    host: &mut dyn SealHost,
+) -> Result<Vec<Input>> {
+    let raw = segments.raw_before(bounds.newest).into_iter();
+    let raw = raw.map(|(segment, end)| Input::Raw { segment, end });
+    let sealed = || segments.sealed_files().into_iter().map(Input::Sealed);
+    let mut all: Vec<Input> = match scope {
+        SealScope::Unneeded => return Ok(unneeded(segments, host)?.map(Input::Sealed).into_iter().collect()),
+        SealScope::Ended => raw.collect(),
+        SealScope::Everything => raw.chain(sealed()).collect(),
+    };
+    all.retain(|input| input.range().0 >= bounds.from && !bounds.unsealable.contains(&input.range().0));
+    all.sort_by_key(Input::range);
+    let mut chosen: Vec<Input> = Vec::new();
+    let mut bytes = 0;
+    for input in all {
+        let first = input.range().0;
+        let follows =
+            chosen.last().is_none_or(|last| last.range().1.next() == first && !bounds.apart.contains(&first));
+        if let Input::Raw { end, .. } = &input {
+            bytes += end;
+        }
+        if !follows || scope == SealScope::Ended && bytes > SEAL_BYTES && !chosen.is_empty() {
+            break;
+        }
+        chosen.push(input);
+    }
+    Ok(chosen)
+}
+
 /// A sealed file that has events, and none that is needed. One with a damaged row may have others.
 fn unneeded(segments: &Segments, host: &mut dyn SealHost) -> Result<Option<Arc<SealedFile>>> {
     for file in segments.sealed_files() {
@@ -213,37 +288,6 @@ fn unneeded(segments: &Segments, host: &mut dyn SealHost) -> Result<Option<Arc<S
         }
     }
     Ok(None)
-}
-
-/// The next consecutive files to seal.
-fn choose(
-    segments: &Segments,
-    scope: SealScope,
-    newest: SegmentId,
-    damaged: &std::collections::BTreeSet<SegmentId>,
-) -> Vec<Input> {
-    let raw = segments.raw_before(newest).into_iter().filter(|(segment, _)| !damaged.contains(segment));
-    let raw = raw.map(|(segment, end)| Input::Raw { segment, end });
-    let mut all: Vec<Input> = match scope {
-        SealScope::Ended => raw.collect(),
-        SealScope::Everything | SealScope::Unneeded => {
-            raw.chain(segments.sealed_files().into_iter().map(Input::Sealed)).collect()
-        }
-    };
-    all.sort_by_key(Input::range);
-    let mut chosen: Vec<Input> = Vec::new();
-    let mut bytes = 0;
-    for input in all {
-        let follows = chosen.last().is_none_or(|last| last.range().1.next() == input.range().0);
-        if let Input::Raw { end, .. } = &input {
-            bytes += end;
-        }
-        if !follows || scope == SealScope::Ended && bytes > SEAL_BYTES && !chosen.is_empty() {
-            break;
-        }
-        chosen.push(input);
-    }
-    chosen
 }
 
 fn range_of(inputs: &[Input]) -> Option<RangeInclusive<SegmentId>> {
@@ -280,13 +324,38 @@ fn previous_end(segments: &Segments, inputs: &[Input]) -> Result<Option<Position
 struct Contents {
     control: Vec<(FrameKind, u64, Vec<u8>)>,
     sessions: BTreeMap<SessionKey, Vec<Run>>,
-    /// A raw segment that cannot be read in full, or in which events make no sense.
-    damaged: Option<SegmentId>,
+    /// Raw segments that cannot be read in full.
+    damaged: BTreeSet<SegmentId>,
 }
 
 enum Run {
     Frame { at: Position, first: Seq, count: u32 },
     Sealed(Arc<SealedFile>, SessionRow),
+}
+
+impl Run {
+    fn first(&self) -> Seq {
+        match self {
+            Self::Frame { first, .. } => *first,
+            Self::Sealed(_, row) => row.first,
+        }
+    }
+
+    fn end(&self) -> Seq {
+        let (first, count) = match self {
+            Self::Frame { first, count, .. } => (first, *count),
+            Self::Sealed(_, row) => (&row.first, row.count),
+        };
+        Seq::new(first.get().saturating_add(u64::from(count)))
+    }
+
+    /// The first one of its file.
+    fn segment(&self) -> SegmentId {
+        match self {
+            Self::Frame { at, .. } => at.segment,
+            Self::Sealed(file, _) => file.name().first,
+        }
+    }
 }
 
 impl Visitor for Contents {
@@ -301,7 +370,7 @@ impl Visitor for Contents {
     }
 
     fn damage(&mut self, damage: &Damage) {
-        self.damaged = Some(damage.at.segment);
+        self.damaged.insert(damage.at.segment);
     }
 }
 
@@ -332,22 +401,30 @@ impl Contents {
         Ok(contents)
     }
 
-    /// Writes it all. If that fails for what stands in a raw segment, it says so.
-    fn write(
-        &mut self,
-        segments: &Segments,
-        builder: SealedBuilder<FileSink>,
-        host: &mut dyn SealHost,
-        range: &RangeInclusive<SegmentId>,
-        covered_to: Position,
-    ) -> Result<FileSink> {
-        let mut reader = RunReader { segments, decoder: SealedDecoder::new()?, damaged: None };
-        let written = self.write_from(&mut reader, builder, host, range, covered_to);
-        self.damaged = reader.damaged;
-        written
+    /// Notes what must stay as it is, or begin a file of its own: a session's events in a file follow each other. Answers
+    /// whether there is any.
+    fn divide(&self, bounds: &mut Bounds<'_>, host: &mut dyn SealHost) -> bool {
+        if !self.damaged.is_empty() {
+            bounds.unsealable.extend(&self.damaged);
+            return true;
+        }
+        let mut divided = false;
+        for (key, runs) in &self.sessions {
+            let end = host.keep(*key).end();
+            for pair in runs.windows(2) {
+                if pair[0].end() == pair[1].first() || pair[1].first() >= end {
+                    continue;
+                }
+                divided = true;
+                let segment = pair[1].segment();
+                let within = pair[0].segment() == segment;
+                (if within { &mut *bounds.unsealable } else { &mut bounds.apart }).insert(segment);
+            }
+        }
+        divided
     }
 
-    fn write_from(
+    fn write(
         &self,
         reader: &mut RunReader<'_>,
         mut builder: SealedBuilder<FileSink>,
@@ -402,10 +479,7 @@ struct RunReader<'s> {
 
 impl RunReader<'_> {
     fn each(&mut self, runs: &[Run], keep: Keep, visit: &mut Visit<'_>) -> Result<()> {
-        let end = match keep {
-            Keep::Below(end) => end,
-            _ => Seq::new(u64::MAX),
-        };
+        let end = keep.end();
         let mut sources = Vec::new();
         let mut visit = |seq: Seq, record: Record<'_>| {
             if seq >= end {

@@ -240,6 +240,13 @@ impl Segments {
         raw.filter(|(segment, _)| known.over(*segment).is_none()).collect()
     }
 
+    /// How many raw segments have ended that no sealed file stands for, and their bytes.
+    pub(super) fn unsealed(&self) -> (u64, u64) {
+        let newest = self.known.read().segments.last_key_value().map(|(newest, _)| *newest);
+        let raw = newest.map(|newest| self.raw_before(newest)).unwrap_or_default();
+        (raw.len() as u64, raw.iter().map(|(_, end)| end).sum())
+    }
+
     /// The sealed files, in order.
     pub(super) fn sealed_files(&self) -> Vec<Arc<SealedFile>> {
         self.known.read().sealed.values().cloned().collect()

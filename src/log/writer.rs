@@ -50,6 +50,8 @@ pub(super) struct Writer {
     spare_refused: bool,
     /// Bytes of the last commit.
     group_bytes: u64,
+    /// A segment was ended since somebody asked.
+    segment_ended: bool,
     state: State,
 }
 
@@ -116,6 +118,7 @@ impl Writer {
             spare: None,
             spare_refused: false,
             group_bytes: 0,
+            segment_ended: false,
             state: State::Open,
         }
     }
@@ -297,6 +300,7 @@ impl Writer {
         self.parts.segments.set_end(end.segment, end.offset);
         self.previous_end = Some(end);
         self.active = None;
+        self.segment_ended = true;
         Ok(())
     }
 
@@ -363,6 +367,11 @@ impl Writer {
     /// The active segment, or the last one that was.
     pub(super) fn newest_segment(&self) -> SegmentId {
         self.end().segment
+    }
+
+    /// Whether a segment was ended since this was asked before.
+    pub(super) fn take_segment_ended(&mut self) -> bool {
+        std::mem::take(&mut self.segment_ended)
     }
 
     /// Whether the active segment holds no frame.

@@ -1,6 +1,5 @@
 //! Carries a plan out: the new log and what was cut, each whole and durable under its name or not there at all.
 
-use std::cell::Cell;
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -12,7 +11,7 @@ use super::source::{Source, written_to};
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::json::Digester;
 use crate::event::{Event, RepairKind, SessionHeader};
-use crate::export::{JsonlFormat, JsonlWriter, publish};
+use crate::export::{Draft, JsonlFormat, JsonlWriter};
 use crate::import::{Lines, RecordSource, ZstdFrames, judge};
 
 /// What a repair wrote.
@@ -29,7 +28,8 @@ pub struct Applied {
 impl Repairer {
     /// Writes the repaired log to `out`, which must not exist, in the format that its name tells (zstd JSONL for `.zstd` and
     /// `.zst`, plain for `.jsonl`, else the source's), and lost records that are whole to `out` with `.cut.jsonl` behind its
-    /// name. Both are private to the user. The log is judged from the disk before it gets its name.
+    /// name. Both are private to the user. The log is judged from the disk before it gets its name. A file with the second name that
+    /// holds the same, as a run that was killed leaves it, is taken for it.
     ///
     /// # Errors
     ///
@@ -44,7 +44,6 @@ impl Repairer {
             return Err(Error::new(ErrorKind::Invalid, message).with_path(&plan.path));
         }
         let saved = (plan.summary.records_saved > 0).then(|| beside(out));
-        saved.as_deref().map_or(Ok(()), |name| free(name, &plan.path))?;
         free(out, &plan.path)?;
         self.write(plan, out, saved.as_deref(), progress)?;
         let bytes = fs::metadata(out).map_err(|error| Error::io("repair", error).with_path(out))?.len();
@@ -53,32 +52,19 @@ impl Repairer {
 
     fn write(&self, plan: &Plan, out: &Path, saved: Option<&Path>, progress: &dyn Fn(u64)) -> Result<()> {
         let format = format_of(out, plan.format);
-        let (digest, saved_is_ours) = (Cell::new(0), Cell::new(false));
-        let written = publish(
-            out,
-            |file| {
-                let mut files = Files::new(file, format, plan)?;
-                match saved {
-                    None => self.rewrite(plan, &mut files, progress)?,
-                    Some(path) => {
-                        publish(
-                            path,
-                            |file| self.rewrite_beside(plan, &mut files, file, progress),
-                            |_| Ok(()),
-                        )?;
-                        saved_is_ours.set(true);
-                    }
-                }
-                digest.set(files.digest.finish());
-                files.log.finish()
-            },
-            |file| self.verify(plan, file, format, digest.get()),
-        );
-        if let (Err(_), Some(path), true) = (&written, saved, saved_is_ours.get()) {
-            // Without its log it is of no use. Best effort: a leftover holds nothing that the source does not.
-            let _leftover = fs::remove_file(path);
-        }
-        written
+        let (log, file) = Draft::create(out)?;
+        let (cut, saved) = saved.map(Draft::create).transpose()?.unzip();
+        let mut files = Files::new(file, format, plan)?;
+        files.saved = saved.map(BufWriter::new);
+        self.rewrite(plan, &mut files, progress)?;
+        let digest = files.digest.finish();
+        let file = log.flushed(files.log.finish()?)?;
+        self.verify(plan, log.temporary_path(), format, digest)?;
+        let cut = match cut.zip(files.saved) {
+            Some((cut, saved)) => Some((cut.flushed(saved)?, cut)),
+            None => None,
+        };
+        name_both((file, log), cut, &plan.path)
     }
 
     /// The pass of the plan, with files to write to. It must find what the plan found.
@@ -91,19 +77,6 @@ impl Repairer {
         source.unchanged()?;
         let same = found.digest == plan.seen.digest && found.summary == plan.summary;
         if same { Ok(()) } else { Err(written_to(&plan.path)) }
-    }
-
-    /// The same with a file for what is lost.
-    fn rewrite_beside(
-        &self,
-        plan: &Plan,
-        files: &mut Files,
-        saved: BufWriter<File>,
-        progress: &dyn Fn(u64),
-    ) -> Result<BufWriter<File>> {
-        files.saved = Some(saved);
-        self.rewrite(plan, files, progress)?;
-        files.saved.take().ok_or_else(|| written_to(&plan.path))
     }
 
     /// Judges the file that was written, from the disk, by the rules of every import: it must hold what was kept.
@@ -139,9 +112,9 @@ struct Files {
 }
 
 impl Files {
-    fn new(file: BufWriter<File>, format: JsonlFormat, plan: &Plan) -> Result<Self> {
+    fn new(file: File, format: JsonlFormat, plan: &Plan) -> Result<Self> {
         let header = plan.header.clone().unwrap_or_else(|| SessionHeader::new("", 0));
-        let log = JsonlWriter::new(file, format, plan.packed, &header)?;
+        let log = JsonlWriter::new(BufWriter::new(file), format, plan.packed, &header)?;
         Ok(Self { log, digest: EventDigest::default(), saved: None })
     }
 }
@@ -191,6 +164,27 @@ pub(super) fn beside(out: &Path) -> PathBuf {
     let mut name = out.as_os_str().to_owned();
     name.push(".cut.jsonl");
     PathBuf::from(name)
+}
+
+/// Gives what is lost its name, and then the log: whoever sees the log, or the database, has both. A run that is killed between the two leaves
+/// what the next one would write again, so that is no conflict.
+pub(super) fn name_both(log: (File, Draft), cut: Option<(File, Draft)>, source: &Path) -> Result<()> {
+    let (file, log) = log;
+    let new_cut = match cut {
+        Some((cut_file, cut)) if !cut.is_published()? => {
+            let path = cut.path().to_owned();
+            free(&path, source)?;
+            cut.publish(cut_file)?;
+            Some(path)
+        }
+        _ => None,
+    };
+    log.publish(file).inspect_err(|error| {
+        // The log's name went to somebody else. Best effort: a leftover holds nothing that the source does not.
+        if let Some(path) = new_cut.filter(|_| error.kind() == ErrorKind::Conflict) {
+            let _leftover = fs::remove_file(path);
+        }
+    })
 }
 
 /// A name to write to must be free; links of any kind that have it are in the way as well.

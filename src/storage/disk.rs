@@ -295,7 +295,7 @@ fn read_pid(path: &Path) -> Option<u32> {
 }
 
 /// Makes a directory that only its owner may look into; `AlreadyExists` if the name is taken.
-pub(super) fn create_private_directory(dir: &Path) -> io::Result<()> {
+pub(crate) fn create_private_directory(dir: &Path) -> io::Result<()> {
     #[cfg_attr(not(unix), expect(unused_mut, reason = "changed only where directories have modes"))]
     let mut builder = DirBuilder::new();
     #[cfg(unix)]
@@ -322,18 +322,18 @@ fn sync_name(dir: &Path, created: bool) -> io::Result<()> {
 }
 
 #[cfg(unix)]
-pub(super) fn sync_directory(dir: &Path) -> io::Result<()> {
+pub(crate) fn sync_directory(dir: &Path) -> io::Result<()> {
     File::open(dir)?.sync_all()
 }
 
 /// Windows has no way to sync a directory; its file systems journal names themselves.
 #[cfg(not(unix))]
-pub(super) fn sync_directory(_dir: &Path) -> io::Result<()> {
+pub(crate) fn sync_directory(_dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
 /// Options that create files which only their owner may read.
-fn private_file() -> OpenOptions {
+pub(super) fn private_file() -> OpenOptions {
     #[cfg_attr(not(unix), expect(unused_mut, reason = "changed only where files have modes"))]
     let mut options = OpenOptions::new();
     #[cfg(unix)]

@@ -9,13 +9,16 @@ mod memory;
 mod mmap;
 mod ram;
 mod staging;
+mod temporary;
 #[cfg(test)]
 mod tests;
 
 pub use disk::DiskStorage;
+pub(crate) use disk::{create_private_directory, sync_directory};
 pub use memory::MemoryStorage;
 pub use mmap::Mapping;
 pub(crate) use staging::StagedDirectory;
+pub(crate) use temporary::Temporary;
 
 use std::fmt;
 use std::io;

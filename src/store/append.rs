@@ -230,6 +230,9 @@ impl Session {
         let queued = self.enqueue(&mut state, encoder, options.durability);
         // The projections have events that were not queued.
         let completion = queued.inspect_err(|_| state.live = None)?;
+        if state.live.as_mut().is_some_and(|live| live.calls_for_checkpoint()) {
+            self.store.call_for_checkpoint(self.entry.key);
+        }
         Ok(Appended { first: next, next: end, already_stored: false, completion: Some(completion) })
     }
 

@@ -23,6 +23,10 @@ impl ById {
         self.0.reserve(more);
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
     pub(super) fn get(&self, id: &str) -> Option<&Arc<Entry>> {
         self.0.get(id).map(|named| &named.0)
     }

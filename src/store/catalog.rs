@@ -95,12 +95,16 @@ impl Row {
             self.summary = summary.unwrap_or_else(|| self.summary.clone());
             self.damage_seen = damage_seen;
         }
-        self.runs.retain(|other| match &other.at {
+        self.drop_superseded(name);
+        let place = self.runs.partition_point(|other| other.first < run.first);
+        self.runs.insert(place, run);
+    }
+
+    fn drop_superseded(&mut self, name: SealedName) {
+        self.runs.retain(|run| match &run.at {
             Place::Frame(at) => !(name.first..=name.last).contains(&at.segment),
             Place::Sealed(file, _) => !name.supersedes(&file.name()),
         });
-        let place = self.runs.partition_point(|other| other.first < run.first);
-        self.runs.insert(place, run);
     }
 }
 
@@ -152,15 +156,14 @@ impl Catalog {
     /// Makes a session known.
     pub(super) fn insert(&mut self, entry: Arc<Entry>) {
         self.by_key.insert(entry.key, Arc::clone(&entry));
-        self.show(entry);
+        let _hides = self.show(entry);
     }
 
-    /// Makes a session known by its id; one that had it before is shown no more.
-    fn show(&mut self, entry: Arc<Entry>) {
+    /// Makes a session known by its id; answers whether another one had it, which is shown no more.
+    fn show(&mut self, entry: Arc<Entry>) -> bool {
         let key = entry.key;
-        if let Some(other) = self.by_id.insert(entry).filter(|other| other.key != key) {
-            other.state.lock().shadowed = true;
-        }
+        let other = self.by_id.insert(entry).filter(|other| other.key != key);
+        other.inspect(|other| other.state.lock().shadowed = true).is_some()
     }
 
     /// Forgets a session by its id; its events stay reachable by key for the forks that share them.
@@ -304,13 +307,14 @@ impl Catalog {
     /// Takes in a create frame. The first one that makes sense counts.
     fn take_create(&mut self, key: SessionKey, payload: &[u8], source: Source<'_>) -> Result<()> {
         let entry = self.entry(key);
+        let mut hides = false;
         if !entry.is_named() {
             let create = CreatePayload::decode(payload)?;
             let header = parse_header_line(create.header).map_err(Error::from)?;
             let shared = create.shared.map(|shared| self.take_shared(&entry, &shared)).transpose()?;
             self.forget(&entry);
             entry.name(Identity { header: header.into(), shared: shared.map(Box::new) });
-            self.show(Arc::clone(&entry));
+            hides = self.show(Arc::clone(&entry));
         }
         let mut state = entry.state.lock();
         state.created = true;
@@ -318,6 +322,10 @@ impl Catalog {
             Source::Frame(at) => Some(at.segment),
             Source::Sealed(_) => None,
         });
+        if hides {
+            let message = "read create frame: an older session has this id; it is hidden by this one";
+            return Err(Error::new(ErrorKind::Corrupt, message));
+        }
         Ok(())
     }
 
@@ -401,6 +409,17 @@ impl Catalog {
         }
     }
 
+    /// Sessions that are no longer were left out of a file: they must not hold on to those that it stands for, or these keep
+    /// their space.
+    fn let_go(&self, name: SealedName) {
+        for entry in self.by_key.values() {
+            let mut state = entry.state.lock();
+            if state.removed || !state.created {
+                state.row.drop_superseded(name);
+            }
+        }
+    }
+
     /// Takes in the control records of a sealed file; answers whether all could be read.
     fn take_sealed_control(&mut self, file: &SealedFile) -> Result<bool> {
         let mut decoder = SealedDecoder::new()?;
@@ -441,7 +460,11 @@ impl Visitor for Catalog {
         if !control_is_whole {
             rows.iter().for_each(|row| self.take_lost(row.key));
         }
+        let files = self.sealed.len();
         self.sealed.retain(|other| !file.name().supersedes(&other.name()));
+        if self.sealed.len() < files {
+            self.let_go(file.name());
+        }
         self.sealed.push(Arc::clone(file));
         Ok(())
     }

@@ -12,6 +12,7 @@ mod write;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::iter;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -59,6 +60,8 @@ struct Known {
     /// States of sessions that nobody holds any more, for the next file.
     idle: HashMap<SessionKey, Arc<Snapshot>>,
     idle_bytes: usize,
+    /// Sessions in use that have run far ahead of their checkpoints.
+    called_for: BTreeSet<SessionKey>,
 }
 
 /// A session's state as a checkpoint keeps it.
@@ -99,8 +102,9 @@ impl Checkpoints {
     }
 
     /// Keeps the state of a session until the next file is written, if it is worth its while and there is room.
-    fn remember(&self, key: SessionKey, state: &State, chain: u32) {
-        if lag(self.below(key, state.next_seq()).first(), state.next_seq()) < CHECKPOINT_LAG_EVENTS_MIN {
+    fn remember(&self, entry: &Entry, state: &State, chain: u32) {
+        let (key, end) = (entry.key, state.next_seq());
+        if end.get() - self.newest_below(entry, end).get() < CHECKPOINT_LAG_EVENTS_MIN {
             return;
         }
         let Ok(snapshot) = Snapshot::of(state, chain) else { return };
@@ -117,7 +121,18 @@ impl Checkpoints {
         self.known.lock().idle.get(&key).cloned()
     }
 
-    /// The checkpoints of a session at or below `end`, newest first.
+    /// The seq of the newest checkpoint that holds for a session at or below `end`; the first one if there is none.
+    pub(super) fn newest_below(&self, entry: &Entry, end: Seq) -> Seq {
+        let found = lineage(entry, end).flat_map(|(key, end)| self.below(key, end));
+        found.map(|found| found.next_seq).max().unwrap_or(Seq::new(0))
+    }
+
+    /// A session in use has run far ahead of its checkpoints: it is due at the next upkeep.
+    pub(super) fn call_for(&self, key: SessionKey) {
+        self.known.lock().called_for.insert(key);
+    }
+
+    /// The checkpoints of a session at or below `end`.
     fn below(&self, key: SessionKey, end: Seq) -> Vec<Candidate> {
         // A new session has none, and does without the directory.
         if end == Seq::new(0) {
@@ -133,7 +148,6 @@ impl Checkpoints {
         });
         let mut found: Vec<_> = idle.into_iter().chain(known.stored(key)).collect();
         found.retain(|candidate| candidate.next_seq <= end);
-        found.sort_by_key(|candidate| Reverse(candidate.next_seq));
         found
     }
 
@@ -254,7 +268,7 @@ impl Inner {
     /// Takes note of the state of a session whose last handle is gone.
     pub(super) fn take_idle(&self, entry: &Entry, state: &State, chain: u32) {
         if matches!(self.log, Access::Write(_)) && self.writer().is_ok() {
-            self.checkpoints.remember(entry.key, state, chain);
+            self.checkpoints.remember(entry, state, chain);
         }
     }
 }
@@ -288,8 +302,7 @@ impl Session {
         Ok(restored.map_or_else(|| State::new(self.id()), |(_, state)| state))
     }
 
-    /// The newest checkpoint at or below `end` that `choose` likes and that can be read, as its header can. Those of the
-    /// sessions that it was forked from count up to where their events are shared.
+    /// The newest checkpoint at or below `end` that `choose` likes and that can be read, as its header can.
     fn restored(
         &self,
         end: Seq,
@@ -297,13 +310,8 @@ impl Session {
         read: &Read<'_>,
     ) -> Result<Option<(Candidate, State)>> {
         let checkpoints = &self.store.checkpoints;
-        let mut candidates = checkpoints.below(self.entry.key, end);
-        let (mut end, mut shared) = (end, self.entry.shared());
-        while let Some(link) = shared {
-            end = end.min(link.end);
-            candidates.extend(checkpoints.below(link.owner.key, end));
-            shared = link.owner.shared();
-        }
+        let mut candidates: Vec<_> =
+            lineage(&self.entry, end).flat_map(|(key, end)| checkpoints.below(key, end)).collect();
         candidates.sort_by_key(|candidate| Reverse(candidate.next_seq));
         for candidate in candidates.into_iter().filter(|candidate| choose(candidate)) {
             match candidate.restore(self.id(), &|seq| header_data(seq, read)) {
@@ -365,7 +373,12 @@ fn header_data(seq: Seq, read: &Read<'_>) -> Result<Option<String>> {
     Ok(data)
 }
 
-/// How many events lie behind a checkpoint.
-fn lag(newest: Option<&Candidate>, end: Seq) -> u64 {
-    end.get().saturating_sub(newest.map_or(0, |newest| newest.next_seq.get()))
+/// The sessions whose checkpoints hold for this one, and up to where: itself, and those that it was forked from as far as their
+/// events are shared.
+fn lineage(entry: &Entry, end: Seq) -> impl Iterator<Item = (SessionKey, Seq)> {
+    let owners = iter::successors(Some((entry, end)), |(entry, end)| {
+        let shared = entry.shared()?;
+        Some((&*shared.owner, (*end).min(shared.end)))
+    });
+    owners.map(|(entry, end)| (entry.key, end))
 }

@@ -4,8 +4,9 @@
 //! leaves no session behind. Memory holds at most one batch.
 
 use super::records::Encoder;
-use super::session::{EntryState, Pending, Session, WrittenBase};
+use super::session::{Pending, Session, WrittenBase};
 use super::store::Store;
+use super::summary::Summary;
 use crate::event::{Admitted, SessionHeader};
 use crate::ids::Seq;
 use crate::log::{Batch, Durability};
@@ -18,8 +19,7 @@ const BATCH_BYTES: u64 = 4 << 20;
 pub(crate) struct Ingest {
     session: Session,
     encoder: Encoder,
-    staged: EntryState,
-    /// The session existed before: its events are the session's as soon as they are queued.
+    /// The session existed before; a new one is shown to nobody before it is finished.
     extends: bool,
 }
 
@@ -31,9 +31,8 @@ impl Store {
     /// [`ErrorKind::Conflict`] if the id is taken.
     pub(crate) fn ingest(&self, header: SessionHeader) -> Result<Ingest> {
         let session = self.create_session(header)?;
-        let staged = EntryState::default();
-        let encoder = Encoder::new(session.entry.key, Seq::new(0), staged.summary().clone(), Batch::new());
-        Ok(Ingest { session, encoder, staged, extends: false })
+        let encoder = Encoder::new(session.entry.key, Seq::new(0), Summary::default(), Batch::new());
+        Ok(Ingest { session, encoder, extends: false })
     }
 }
 
@@ -44,8 +43,7 @@ impl Session {
         self.check_end(&state)?;
         state.settle()?;
         let encoder = Encoder::new(self.entry.key, state.next_seq(), state.summary().clone(), Batch::new());
-        let mut ingest =
-            Ingest { session: self.clone(), encoder, staged: EntryState::default(), extends: true };
+        let mut ingest = Ingest { session: self.clone(), encoder, extends: true };
         ingest.use_base(state.patch_base());
         Ok(ingest)
     }
@@ -95,20 +93,14 @@ impl Ingest {
         let first = full.first_seq();
         let (batch, runs, summary) = full.finish()?;
         let log = self.session.store.writer()?;
-        let pending = |completion| Pending { completion, runs, next_seq: next, summary, names: false };
-        if !self.extends {
-            self.staged.queue(pending(log.enqueue(batch, durability)));
-            self.staged.settle()?;
-            self.use_base(self.staged.patch_base());
-            return Ok(());
-        }
         let mut state = self.session.lock()?;
         if state.next_seq() != first {
             let message =
                 format!("import session {}: it was appended to meanwhile; import again", self.session.id());
             return Err(Error::new(ErrorKind::Conflict, message).with_seq(first));
         }
-        state.queue(pending(log.enqueue(batch, durability)));
+        let completion = log.enqueue(batch, durability);
+        state.queue(Pending { completion, runs, next_seq: next, summary, names: false });
         state.live = None;
         state.settle()?;
         let base = state.patch_base();
@@ -123,9 +115,8 @@ impl Ingest {
     }
 
     /// Writes the create frame behind the events that it reveals, twice: no later batch may come to repeat it.
-    fn publish(&mut self) -> Result<()> {
+    fn publish(&self) -> Result<()> {
         let mut state = self.session.lock()?;
-        state.take_staged(std::mem::take(&mut self.staged));
         for _ in 0..2 {
             let batch = self.session.create_frame()?;
             let completion = self.session.store.writer()?.enqueue(batch, Durability::Buffered);

@@ -12,13 +12,14 @@ use super::checkpoints::Checkpoints;
 use super::options::{Clock, StoreOptions};
 use super::session::WrittenBase;
 use super::store::Store;
+use super::upkeep::{Handle, Upkeep};
 use crate::event::Vocabulary;
 use crate::format::parse_segment_name;
 use crate::format::sealed::{SealedDecoder, SealedName};
 use crate::ids::Position;
 use crate::log::{CheckpointFiles, FrameReader, Log, LogFile, LogOptions, LogReader, PatchBase, Refreshed};
 use crate::storage::{self, Storage};
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result, observe};
 
 /// The shared part of a [`Store`].
 pub(super) struct Inner {
@@ -32,6 +33,8 @@ pub(super) struct Inner {
     /// [`Catalog::nameless_damage`] at the opening. While this process writes, nothing is added to it.
     pub(super) nameless_damage: u64,
     pub(super) checkpoints: Checkpoints,
+    /// Absent unless the store is to seal by itself.
+    pub(super) upkeep: Option<Arc<Upkeep>>,
     is_closed: AtomicBool,
     clock: Clock,
     /// Decoders of sealed files that nobody uses now.
@@ -76,7 +79,12 @@ impl Store {
         catalog.settle();
         let view = View { frames: log.frames(), synced_through: log.synced_through() };
         let checkpoints = CheckpointFiles::new(Arc::clone(&storage), log.store_id());
-        Ok(Self::assemble(storage, Access::Write(log), view, catalog, checkpoints, options.clock))
+        let seals = options.background && options.sealing;
+        let upkeep = seals.then(Arc::<Upkeep>::default);
+        let access = Access::Write(log);
+        let store = Self::assemble(storage, access, view, catalog, checkpoints, upkeep, options.clock);
+        store.inner.seal_as_segments_end();
+        Ok(store)
     }
 
     pub(super) fn open_for_reading(storage: Arc<dyn Storage>, options: StoreOptions) -> Result<Self> {
@@ -85,7 +93,7 @@ impl Store {
         let view = View::of(&reader);
         let checkpoints = CheckpointFiles::new(Arc::clone(&storage), reader.store_id());
         let access = Access::Read(Box::new(Mutex::new(Follower { reader, is_void: false })));
-        Ok(Self::assemble(storage, access, view, catalog, checkpoints, options.clock))
+        Ok(Self::assemble(storage, access, view, catalog, checkpoints, None, options.clock))
     }
 
     fn assemble(
@@ -94,8 +102,10 @@ impl Store {
         view: View,
         catalog: Catalog,
         checkpoints: CheckpointFiles,
+        upkeep: Option<Arc<Upkeep>>,
         clock: Clock,
     ) -> Self {
+        observe::opened(catalog.by_id.len(), catalog.frames, catalog.damage.len());
         let vocabulary = RwLock::new(Arc::new(catalog.vocabulary.clone()));
         let inner = Inner {
             storage,
@@ -105,11 +115,12 @@ impl Store {
             vocabulary,
             view: RwLock::new(view),
             checkpoints: Checkpoints::new(checkpoints),
+            upkeep,
             is_closed: AtomicBool::new(false),
             clock,
             decoders: Mutex::default(),
         };
-        Self { inner: Arc::new(inner), cancel: None }
+        Self { inner: Handle::new(inner), cancel: None }
     }
 }
 
@@ -125,6 +136,13 @@ impl Inner {
                 let message = "write to store: it was opened for reading only; open it for writing";
                 Err(Error::new(ErrorKind::Invalid, message))
             }
+        }
+    }
+
+    /// Ends the upkeep that the store runs by itself.
+    pub(super) fn stop_upkeep(&self) {
+        if let Some(upkeep) = &self.upkeep {
+            upkeep.stop();
         }
     }
 

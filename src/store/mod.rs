@@ -27,6 +27,7 @@ mod stats;
 #[expect(clippy::module_inception, reason = "the store is what this layer is about")]
 mod store;
 mod summary;
+mod upkeep;
 mod verify;
 
 pub use append::{AppendOptions, Appended, Draft};

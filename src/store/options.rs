@@ -21,6 +21,7 @@ pub struct StoreOptions {
     pub(super) create: bool,
     pub(super) segment_bytes_max: u64,
     pub(super) background: bool,
+    pub(super) sealing: bool,
     pub(super) register: Vec<String>,
     pub(super) clock: Clock,
     pub(super) store_id: Option<[u8; 16]>,
@@ -39,6 +40,7 @@ impl StoreOptions {
             create: true,
             segment_bytes_max: limits::SEGMENT_BYTES_DEFAULT,
             background: true,
+            sealing: true,
             register: Vec::new(),
             clock: Arc::new(system_time_ms),
             store_id: None,
@@ -63,6 +65,14 @@ impl StoreOptions {
     /// polling drives inline, and [`Store::maintain`] is the host's to call.
     pub fn background(mut self, background: bool) -> Self {
         self.background = background;
+        self
+    }
+
+    /// Whether a thread of the store calls [`Store::maintain`] each time that a segment has ended, or a session in use has run
+    /// far ahead of its checkpoints. Default: yes; never without [`background`](Self::background), nor in a store opened for
+    /// reading. It is started when it is first needed. What it fails at is in [`Store::metrics`] until the host calls [`Store::maintain`], which returns it.
+    pub fn sealing(mut self, sealing: bool) -> Self {
+        self.sealing = sealing;
         self
     }
 
@@ -139,6 +149,7 @@ impl fmt::Debug for StoreOptions {
             .field("create", &self.create)
             .field("segment_bytes_max", &self.segment_bytes_max)
             .field("background", &self.background)
+            .field("sealing", &self.sealing)
             .field("register", &self.register)
             .finish_non_exhaustive()
     }

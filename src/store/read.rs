@@ -223,7 +223,8 @@ impl Session {
             None => {
                 let chain = state.row.summary.chain;
                 let read = |range, each: &mut Each<'_>| self.read_locked(state, range, each);
-                Box::new(Live { state: self.resumed(end, chain, &read)? })
+                let state = self.resumed(end, chain, &read)?;
+                Box::new(Live::new(state, self.store.checkpoints.newest_below(&self.entry, end)))
             }
         };
         state.live = Some(live);

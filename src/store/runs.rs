@@ -67,14 +67,22 @@ impl Session {
         each: &mut EachRecord<'_>,
     ) -> Result<()> {
         let mut next = range.start;
-        self.again_if_moved(&mut || {
-            let places = self.places(&(next..range.end))?;
-            let rest = next..places.end;
-            self.read_runs(&places, &rest, reading, &mut |seq, record| {
-                next = seq.next();
-                each(seq, record)
-            })
-        })
+        loop {
+            let start = next;
+            let read = self.again_if_moved(&mut || {
+                let places = self.places(&(next..range.end))?;
+                let rest = next..places.end;
+                self.read_runs(&places, &rest, reading, &mut |seq, record| {
+                    next = seq.next();
+                    each(seq, record)
+                })
+            });
+            // A long scan may meet many places that are gone; it gives up where it stands still.
+            match read {
+                Err(error) if error.rule() == Some(MOVED) && next > start => {}
+                read => return read,
+            }
+        }
     }
 
     /// Reads `range` while the session's state is locked.

@@ -16,7 +16,7 @@ use crate::event::code_of;
 use crate::format::{FrameKind, Record};
 use crate::ids::{SegmentId, Seq, SessionKey};
 use crate::log::{Damage, Keep, SealHost, SealScope, SealedFile, Visitor};
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result, observe};
 
 /// What a compaction did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,7 +41,9 @@ impl Store {
     }
 
     /// Rewrites everything that was written until now into one sealed file, without what removed sessions left behind. Others
-    /// go on reading and appending meanwhile. Files that hold nothing else are let go first, which needs no free space.
+    /// go on reading and appending meanwhile. Files that hold nothing else are let go first, which needs no free space. A raw
+    /// segment that is damaged stays as it is, with a file before and one behind it; where events of a session are missing
+    /// between two files, these stay apart as well.
     ///
     /// # Errors
     ///
@@ -117,6 +119,7 @@ impl Visitor for Shown<'_> {
     }
 
     fn sealed(&mut self, file: &Arc<SealedFile>) -> Result<()> {
+        observe::sealed(&file.name().file_name(), file.session_count());
         self.0.inner.catalog.lock().sealed(file)
     }
 
@@ -128,7 +131,9 @@ struct Host<'s> {
     store: &'s Store,
     versioned_types: Vec<u32>,
     entries: BTreeMap<SessionKey, Arc<Entry>>,
-    /// Of the removed sessions, below which seq living forks need their events.
+    /// Sessions that were removed before `needed` was looked up. Others may be forked yet before they are removed.
+    removed: HashSet<SessionKey>,
+    /// Below which seq living forks need the events of others.
     needed: HashMap<SessionKey, Seq>,
     highest_key: u64,
     /// Something is damaged: what has no name may have lost it, and is kept.
@@ -140,10 +145,13 @@ struct Host<'s> {
 
 impl<'s> Host<'s> {
     fn new(store: &'s Store) -> Self {
+        // No fork becomes known meanwhile.
         let catalog = store.inner.catalog.lock();
+        let removed = catalog.by_key.values().filter(|entry| entry.state.lock().removed);
         Self {
             store,
             versioned_types: code_of(VERSIONED_TYPE).map(u32::from).into_iter().collect(),
+            removed: removed.map(|entry| entry.key).collect(),
             entries: catalog.by_key.clone(),
             needed: needed_by_forks(&catalog),
             highest_key: catalog.highest_key,
@@ -151,6 +159,14 @@ impl<'s> Host<'s> {
             named: HashSet::new(),
             current: None,
         }
+    }
+}
+
+impl Host<'_> {
+    /// A session, also one that became known meanwhile.
+    fn entry(&self, key: SessionKey) -> Option<Arc<Entry>> {
+        let known = self.entries.get(&key).cloned();
+        known.or_else(|| self.store.inner.catalog.lock().by_key.get(&key).cloned())
     }
 }
 
@@ -176,7 +192,7 @@ impl SealHost for Host<'_> {
         };
         let state = entry.state.lock();
         // Without a name it is an import that a crash cut short; one that is under way has its name.
-        if !state.removed && (state.created || entry.is_named() || self.damaged) {
+        if !self.removed.contains(&key) && (state.created || entry.is_named() || self.damaged) {
             return Keep::All;
         }
         drop(state);
@@ -199,8 +215,8 @@ impl SealHost for Host<'_> {
     fn event(&mut self, key: SessionKey, seq: Seq, record: &Record<'_, &[Seq]>) -> Result<()> {
         let mut summary = match self.current.take() {
             Some((current, summary)) if current == key => summary,
-            _ => match self.entries.get(&key) {
-                Some(entry) => self.store.summary_before(entry, seq)?,
+            _ => match self.entry(key) {
+                Some(entry) => self.store.summary_before(&entry, seq)?,
                 None => Summary::default(),
             },
         };
@@ -236,4 +252,36 @@ pub(super) fn needed_by_forks(catalog: &Catalog) -> HashMap<SessionKey, Seq> {
         }
     }
     needed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::SessionHeader;
+    use crate::storage::MemoryStorage;
+    use crate::{AppendOptions, Draft, StoreOptions};
+
+    /// A session that is forked off between the look at what there is and the sealing of it is summed up with what it shares.
+    #[test]
+    fn a_session_that_became_known_meanwhile_is_summed_up_with_what_it_shares() {
+        let storage = MemoryStorage::new();
+        let options = || StoreOptions::new().background(false);
+        let store = options().open_storage(Arc::new(storage.clone())).unwrap();
+        let owner = store.create_session(SessionHeader::new("owner", 5)).unwrap();
+        let title = Draft::new("session/title", r#"{"title":"inherited"}"#);
+        owner.append(&[title], AppendOptions::default()).unwrap().wait().unwrap();
+        let mut host = Host::new(&store);
+        store.fork("owner", None, "fork").unwrap();
+        let log = store.inner.writer().unwrap();
+        assert!(log.seal(SealScope::Everything, &mut host, &mut Shown(&store)).unwrap().is_some());
+        let sums = |store: &Store| {
+            let listed = store.list().unwrap().into_iter();
+            listed.map(|info| (info.bytes, info.title, info.revision)).collect::<Vec<_>>()
+        };
+        let before = sums(&store);
+        assert_eq!(before.len(), 2);
+        assert!(before.iter().all(|(_, title, _)| title.as_deref() == Some("inherited")));
+        store.close().unwrap();
+        assert_eq!(sums(&options().open_storage(Arc::new(storage)).unwrap()), before);
+    }
 }

@@ -17,9 +17,11 @@ use super::places::{Place, Run};
 use super::records::EncodedRun;
 use super::store::Store;
 use super::summary::Summary;
+use super::upkeep::Handle;
 use crate::event::{SessionHeader, SessionState};
 use crate::ids::{Position, SegmentId, Seq, SessionKey};
-use crate::log::{Committed, Completion};
+use crate::limits::CHECKPOINT_LIVE_LAG_EVENTS;
+use crate::log::{Committed, Completion, off_the_wakers};
 use crate::projection::State;
 use crate::{Error, ErrorKind, Result};
 
@@ -28,10 +30,11 @@ use crate::{Error, ErrorKind, Result};
 /// The projections are in memory while a handle lives; later they are restored from the last checkpoint and folded on.
 #[derive(Clone)]
 pub struct Session {
-    pub(super) store: Arc<Inner>,
+    /// It goes first: its end needs the store.
+    _lease: Arc<Lease>,
+    pub(super) store: Handle,
     pub(super) entry: Arc<Entry>,
     cancel: Option<Cancel>,
-    _lease: Arc<Lease>,
 }
 
 /// Equality-only token of a session's content: it changes with each append and each repair.
@@ -51,7 +54,7 @@ impl fmt::Display for Revision {
 impl Session {
     pub(super) fn new(store: &Store, entry: Arc<Entry>) -> Self {
         let lease = entry.lease(&store.inner);
-        Self { store: Arc::clone(&store.inner), entry, cancel: store.cancel.clone(), _lease: lease }
+        Self { store: store.inner.clone(), entry, cancel: store.cancel.clone(), _lease: lease }
     }
 
     pub(super) fn check_cancelled(&self) -> Result<()> {
@@ -182,12 +185,12 @@ impl Entry {
         Revision { key: self.key, events: row.next_seq, chain: row.summary.chain }
     }
 
-    fn lease(self: &Arc<Self>, store: &Arc<Inner>) -> Arc<Lease> {
+    fn lease(self: &Arc<Self>, store: &Handle) -> Arc<Lease> {
         let mut state = self.state.lock();
         if let Some(lease) = state.lease.upgrade() {
             return lease;
         }
-        let lease = Arc::new(Lease { store: Arc::downgrade(store), entry: Arc::clone(self) });
+        let lease = Arc::new(Lease { store: store.downgrade(), entry: Arc::clone(self) });
         state.lease = Arc::downgrade(&lease);
         lease
     }
@@ -203,7 +206,15 @@ pub(super) struct Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        let mut state = self.entry.state.lock();
+        let (store, entry) = (std::mem::take(&mut self.store), Arc::clone(&self.entry));
+        off_the_wakers(move || entry.go_idle(&store));
+    }
+}
+
+impl Entry {
+    /// The last handle is gone.
+    fn go_idle(&self, store: &Weak<Inner>) {
+        let mut state = self.state.lock();
         if state.lease.strong_count() > 0 {
             return;
         }
@@ -211,11 +222,11 @@ impl Drop for Lease {
         let live = state.live.take().filter(|live| live.state.next_seq() == state.next_seq());
         let (unwritten, removed, chain) = (!state.created, state.removed, state.summary().chain);
         drop(state);
-        let Some(store) = self.store.upgrade() else { return };
+        let Some(store) = store.upgrade() else { return };
         if unwritten {
-            store.catalog.lock().forget_unwritten(&self.entry);
+            store.catalog.lock().forget_unwritten(self);
         } else if let Some(live) = live.filter(|_| !removed) {
-            store.take_idle(&self.entry, &live.state, chain);
+            store.take_idle(self, &live.state, chain);
         }
     }
 }
@@ -243,6 +254,33 @@ pub(super) struct EntryState {
 #[derive(Debug)]
 pub(super) struct Live {
     pub(super) state: State,
+    /// The seq from which on a checkpoint is worth its while although the session is in use.
+    checkpoint_due: Seq,
+}
+
+impl Live {
+    /// A state, and the seq of the newest checkpoint below it.
+    pub(super) fn new(state: State, checkpoint: Seq) -> Self {
+        let checkpoint_due = due_behind(checkpoint, &state);
+        Self { state, checkpoint_due }
+    }
+
+    /// Whether a checkpoint is due; it is called for once, and then for the events to come.
+    pub(super) fn calls_for_checkpoint(&mut self) -> bool {
+        let next = self.state.next_seq();
+        let is_due = next >= self.checkpoint_due;
+        if is_due {
+            self.checkpoint_due = due_behind(next, &self.state);
+        }
+        is_due
+    }
+}
+
+/// A checkpoint grows with the surface. Where it is large it is written less often, so that it takes a bounded part of all that is
+/// written.
+fn due_behind(checkpoint: Seq, state: &State) -> Seq {
+    let lag = CHECKPOINT_LIVE_LAG_EVENTS.max(state.visible().nodes().len() as u64 / 32);
+    Seq::new(checkpoint.get().saturating_add(lag))
 }
 
 /// What the next batches of a session build on.
@@ -353,14 +391,6 @@ impl EntryState {
             self.take_written(committed);
         }
         Ok(())
-    }
-
-    /// Becomes what an import gathered for this session.
-    pub(super) fn take_staged(&mut self, staged: Self) {
-        let lease = std::mem::take(&mut self.lease);
-        let damage_seen = self.row.damage_seen;
-        *self = Self { lease, ..staged };
-        self.row.damage_seen = damage_seen;
     }
 
     /// What the next request header can be a patch of.

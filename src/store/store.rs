@@ -10,9 +10,9 @@ use super::append::{AppendOptions, Appended, Draft};
 use super::cancel::Cancel;
 use super::catalog::Shared;
 use super::checkpoints::Occasion;
-use super::inner::Inner;
 use super::options::StoreOptions;
 use super::session::{Entry, EntryState, Identity, Revision, Session};
+use super::upkeep::{Handle, Upkeep};
 use crate::event::json::JsonString;
 use crate::event::{Origin, SessionHeader, Vocabulary};
 use crate::format::{FrameKind, encode_vocabulary};
@@ -23,7 +23,7 @@ use crate::{Error, ErrorKind, Result};
 /// A store of sessions. Handles are cheap to clone and share everything; any number of threads may use them.
 #[derive(Clone)]
 pub struct Store {
-    pub(super) inner: Arc<Inner>,
+    pub(super) inner: Handle,
     pub(super) cancel: Option<Cancel>,
 }
 
@@ -184,6 +184,8 @@ impl Store {
         state.row.next_seq = end.get();
         state.row.summary = summary;
         let child = self.reserve(header, shared, state)?;
+        // Whoever rewrites the events of a session that was removed before the fork was known need not keep them for it.
+        drop(parent.lock()?);
         if ends_with_seed {
             child.materialise()?;
         } else {
@@ -274,7 +276,7 @@ impl Store {
     /// A handle whose reads end with [`ErrorKind::Cancelled`] once `cancel` is thrown.
     #[must_use]
     pub fn cancellable(&self, cancel: &Cancel) -> Self {
-        Self { inner: Arc::clone(&self.inner), cancel: Some(cancel.clone()) }
+        Self { inner: self.inner.clone(), cancel: Some(cancel.clone()) }
     }
 
     pub(super) fn check_cancelled(&self) -> Result<()> {
@@ -296,13 +298,21 @@ impl Store {
         self.inner.writer()?.flush()
     }
 
-    /// Runs the upkeep that is due: prepares space, seals what has ended, and writes checkpoints of what was sealed and of
-    /// sessions that nobody holds any more. A checkpoint that cannot be written is no error.
+    /// Runs the upkeep that is due: prepares space, seals what has ended, and writes checkpoints of what was sealed, of
+    /// sessions that nobody holds any more, and of those in use that have run far ahead of their last one. A checkpoint that
+    /// cannot be written is no error. A store that [seals](super::StoreOptions::sealing) runs it by itself.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Io`], [`ErrorKind::Closed`], [`ErrorKind::Cancelled`].
+    /// [`ErrorKind::Io`], [`ErrorKind::Closed`]; [`ErrorKind::Cancelled`] through a
+    /// [cancellable](Self::cancellable) handle. A failure of what the store ran by itself since the last call, which costs
+    /// space only.
     pub fn maintain(&self) -> Result<()> {
+        self.run_upkeep()?;
+        self.inner.upkeep.as_deref().map_or(Ok(()), Upkeep::take_failure)
+    }
+
+    pub(super) fn run_upkeep(&self) -> Result<()> {
         self.inner.writer()?.maintain()?;
         let mut sealed = BTreeSet::new();
         let outcome = self.seal_ended(&mut sealed);
@@ -310,13 +320,14 @@ impl Store {
         outcome
     }
 
-    /// Counters of the commit queue.
+    /// Counters of the commit queue, and what waits for being sealed.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::Invalid`] if the store is open for reading only.
     pub fn metrics(&self) -> Result<LogMetrics> {
-        Ok(self.inner.writer()?.metrics())
+        let upkeep_failure = self.inner.upkeep.as_deref().and_then(Upkeep::failure);
+        Ok(LogMetrics { upkeep_failure, ..self.inner.writer()?.metrics() })
     }
 
     /// Takes in what a writer in another process has added since. A store open for writing is always up to date.
@@ -328,14 +339,15 @@ impl Store {
         self.inner.refresh()
     }
 
-    /// Writes and syncs what is queued, writes checkpoints of the sessions that were in use, and closes the log. Later calls on
-    /// any handle that create, append, remove, register or maintain answer [`ErrorKind::Closed`]; what was stored can still be
-    /// listed and read.
+    /// Ends sealing that is under way, writes and syncs what is queued, writes checkpoints of the sessions that were in use,
+    /// and closes the log. Later calls on any handle that create, append, remove, register or maintain answer
+    /// [`ErrorKind::Closed`]; what was stored can still be listed and read.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::Io`] if that fails; what was acknowledged stays safe.
     pub fn close(self) -> Result<()> {
+        self.inner.stop_upkeep();
         self.write_checkpoints(Occasion::Closing, &BTreeSet::new());
         self.inner.close()
     }

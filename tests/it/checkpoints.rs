@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use sessionlog::event::SessionState;
+use sessionlog::limits::{CHECKPOINT_FILES_MAX, CHECKPOINT_LIVE_LAG_EVENTS};
 use sessionlog::storage::fault::{CrashMode, Fault, FaultPlan, FaultStorage};
 use sessionlog::storage::{Access, MemoryStorage, Storage};
 use sessionlog::{AppendOptions, Draft, Durability, ErrorKind, Seq, Session, Store, VerifyOptions};
@@ -106,6 +107,125 @@ fn sessions_that_went_idle_or_were_live_are_checkpointed_at_close_and_small_ones
     store.close().unwrap();
     assert_eq!(states(&storage), found, "24 events more are not worth a file");
     assert_ne!(answers(&small(&storage)), all);
+}
+
+/// Appends `count` small events without waiting for any disk.
+pub(crate) fn run_ahead(session: &Session, count: u64) {
+    let events: Vec<_> = (0..64).map(|n| Draft::new("todo/write", format!("{n}")).at_time(n)).collect();
+    let buffered = AppendOptions { expected: None, durability: Durability::Buffered };
+    for _ in 0..count / 64 {
+        session.append(&events, buffered).unwrap().wait().unwrap();
+    }
+}
+
+/// Where the session of the only checkpoint in a file stood: the row before the footer tells.
+pub(crate) fn checkpointed(storage: &impl Storage, name: &str) -> u64 {
+    let file = bytes(storage, name);
+    let next_seq = &file[file.len() - 32 - 36 + 16..][..4];
+    u64::from(u32::from_le_bytes(next_seq.try_into().unwrap()))
+}
+
+#[test]
+fn a_session_in_use_is_checkpointed_as_it_runs_ahead() {
+    let storage = MemoryStorage::new();
+    let store = small(&storage);
+    let session = create(&store, "long");
+    run_ahead(&session, CHECKPOINT_LIVE_LAG_EVENTS - 64);
+    store.maintain().unwrap();
+    let sealed_only = states(&storage);
+    let upkeep = |ahead: u64| {
+        run_ahead(&session, ahead);
+        store.maintain().unwrap();
+        states(&storage)
+    };
+    let first = upkeep(64);
+    let newest = first.last().unwrap();
+    assert_ne!(sealed_only.last(), Some(newest));
+    assert_eq!(checkpointed(&storage, newest), CHECKPOINT_LIVE_LAG_EVENTS);
+    // A kill leaves what the files hold now.
+    let killed = MemoryStorage::new();
+    copy(&storage, &killed, &names(&storage));
+    assert_eq!(checkpoint_findings(&reader(&killed)), Vec::<String>::new());
+    assert_eq!(answers(&small(&killed)), answers(&store));
+}
+
+#[test]
+fn checkpoints_of_sleeping_sessions_are_not_rewritten_for_those_in_use() {
+    let storage = MemoryStorage::new();
+    let store = small(&storage);
+    (0..300).for_each(|n| fill(&create(&store, &format!("asleep-{n}")), 4, n));
+    store.compact().unwrap();
+    let asleep = states(&storage);
+    assert_eq!(asleep.len(), 1);
+    let session = create(&store, "long");
+    for round in 1..20 {
+        run_ahead(&session, CHECKPOINT_LIVE_LAG_EVENTS);
+        store.maintain().unwrap();
+        let found = states(&storage);
+        assert_eq!(found[0], asleep[0], "round {round}");
+        assert!(found.len() <= CHECKPOINT_FILES_MAX, "round {round}: {found:?}");
+    }
+    assert_eq!(findings(&store), Vec::<String>::new());
+}
+
+#[test]
+fn a_fork_goes_on_from_the_checkpoint_of_its_owner_and_needs_none_of_its_own() {
+    let storage = MemoryStorage::new();
+    let store = small(&storage);
+    let owner = create(&store, "owner");
+    run_ahead(&owner, 2 * CHECKPOINT_LIVE_LAG_EVENTS);
+    store.maintain().unwrap();
+    let found = states(&storage);
+    let fork = store.fork("owner", None, "fork").unwrap();
+    run_ahead(&fork, 64);
+    store.maintain().unwrap();
+    assert_eq!(states(&storage), found);
+    run_ahead(&fork, CHECKPOINT_LIVE_LAG_EVENTS);
+    store.maintain().unwrap();
+    assert_ne!(states(&storage), found);
+}
+
+#[test]
+fn a_checkpoint_that_was_called_for_is_written_when_it_can_be() {
+    let storage = FaultStorage::new(5);
+    let store = options().open_storage(Arc::new(storage.clone())).unwrap();
+    let session = create(&store, "long");
+    run_ahead(&session, CHECKPOINT_LIVE_LAG_EVENTS);
+    store.flush().unwrap();
+    store.maintain().unwrap();
+    let found = states(&storage);
+    assert!(!found.is_empty());
+    run_ahead(&session, CHECKPOINT_LIVE_LAG_EVENTS);
+    store.flush().unwrap();
+    // The upkeep prepares nothing, so the first change is the checkpoint's file.
+    storage.set_plan(FaultPlan::new().fail(storage.counters().operations, Fault::Io));
+    store.maintain().unwrap();
+    assert_eq!(states(&storage), found);
+    store.maintain().unwrap();
+    assert_ne!(states(&storage), found);
+}
+
+/// What is checkpointed survives a power loss, also where nobody had asked for that.
+#[test]
+fn a_checkpoint_of_a_session_in_use_waits_for_its_events() {
+    let storage = FaultStorage::new(11);
+    let store = options().open_storage(Arc::new(storage.clone())).unwrap();
+    let session = create(&store, "long");
+    run_ahead(&session, CHECKPOINT_LIVE_LAG_EVENTS);
+    assert!(session.durable_seq() < session.next_seq().unwrap());
+    let crashes = crashes_during(&storage, || store.maintain().unwrap());
+    let mut checkpoints = 0;
+    for (operation, mode, disk) in crashes {
+        let found = states(&disk);
+        checkpoints += found.len();
+        let store = small(&disk);
+        let end = store.session("long").map_or(Seq::new(0), |session| session.next_seq().unwrap());
+        for name in &found {
+            assert!(checkpointed(&disk, name) <= end.get(), "operation {operation}, {mode:?}");
+        }
+        assert_eq!(checkpoint_findings(&store), Vec::<String>::new(), "operation {operation}, {mode:?}");
+    }
+    assert!(checkpoints > 0);
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use sessionlog::event::{SessionHeader, SessionState};
+use sessionlog::format::sealed::SealedName;
 use sessionlog::format::{
     CreatePayload, EventType, FrameHeader, FrameKind, Record, RecordWriter, SharedPrefix, SurfaceOp,
     encode_vocabulary, segment_file_name,
@@ -15,8 +16,8 @@ use sessionlog::log::{Batch, FrameDraft, Log, LogOptions};
 use sessionlog::storage::fault::{Fault, FaultPlan, FaultStorage};
 use sessionlog::storage::{Access, LockHolder, MemoryStorage, Storage, StorageFile, StorageLock};
 use sessionlog::{
-    AppendOptions, Draft, Durability, ErrorKind, Position, Seq, SessionCondition, SessionKey, Store,
-    VerifyOptions,
+    AppendOptions, Draft, Durability, ErrorKind, Position, SegmentId, Seq, SessionCondition, SessionKey,
+    Store, VerifyOptions,
 };
 
 use crate::support::{Frames, frames, lines, open, options};
@@ -125,8 +126,12 @@ impl Forged {
     }
 
     fn frame(&self, kind: FrameKind, subject: u64, count: u32, payload: &[u8]) -> &Self {
+        self.draft(FrameDraft { kind, subject, tag: 0, count }, payload)
+    }
+
+    fn draft(&self, draft: FrameDraft, payload: &[u8]) -> &Self {
         let mut batch = Batch::new();
-        batch.push(FrameDraft { kind, subject, tag: 0, count }, payload).unwrap();
+        batch.push(draft, payload).unwrap();
         self.0.enqueue(batch, Durability::Synced).wait().unwrap();
         self
     }
@@ -148,12 +153,16 @@ impl Forged {
     }
 
     fn event(&self, key: u64, event_type: EventType<'_>) -> &Self {
+        self.event_at(key, 0, event_type)
+    }
+
+    fn event_at(&self, key: u64, seq: u64, event_type: EventType<'_>) -> &Self {
         let (surface_op, sources) = (SurfaceOp::None, None::<&[Seq]>);
         let record =
             Record { event_type, time_ms: 1, ignorable: false, surface_op, sources, data: r#"{"a":1}"# };
         let mut payload = Vec::new();
         RecordWriter::new().push(&mut payload, &record);
-        self.frame(FrameKind::EVENTS, key, 1, &payload)
+        self.draft(FrameDraft { kind: FrameKind::EVENTS, subject: key, tag: seq, count: 1 }, &payload)
     }
 }
 
@@ -348,4 +357,116 @@ impl StorageFile for FlakyFile {
     fn set_len(&self, len: u64) -> io::Result<()> {
         self.file.set_len(len)
     }
+}
+
+/// Closes the forged log and has what it wrote sealed by itself.
+fn seal(log: Forged, storage: &MemoryStorage) {
+    log.0.close().unwrap();
+    let store = open(Arc::new(storage.clone()));
+    store.maintain().unwrap();
+    store.close().unwrap();
+}
+
+fn sealed_ranges(storage: &MemoryStorage) -> Vec<(u64, u64)> {
+    let names = storage.list().unwrap();
+    let sealed = names.iter().filter_map(|name| SealedName::parse(name));
+    sealed.map(|name| (name.first.get(), name.last.get())).collect()
+}
+
+#[test]
+fn sealed_files_with_a_gap_between_them_are_compacted_apart() {
+    let storage = MemoryStorage::new();
+    let metric = EventType::Name("acme/metric");
+    let log = Forged::new(&storage);
+    log.create(1, "gap", None).event(1, metric).create(2, "whole", None).event(2, metric);
+    seal(log, &storage);
+    for (segment, gap) in [(2, 5), (3, 6)] {
+        let log = Forged::new(&storage);
+        log.event_at(1, gap, metric).event_at(2, segment - 1, metric);
+        seal(log, &storage);
+    }
+    // The last segment is sealed once a later one is begun.
+    assert_eq!(sealed_ranges(&storage), [(1, 1), (2, 2)]);
+    let store = open(Arc::new(storage.clone()));
+    let seqs = |store: &Store, id: &str| -> Vec<u64> {
+        let session = store.session(id).unwrap();
+        (0..8).filter(|seq| session.event(Seq::new(*seq)).is_ok()).collect()
+    };
+    let told = finding_sessions(&store);
+    assert!(told.contains(&Some("gap".to_owned())) && !told.contains(&Some("whole".to_owned())), "{told:?}");
+    store.compact().unwrap();
+    assert_eq!(sealed_ranges(&storage), [(1, 1), (2, 3)]);
+    let reopened = options().open_storage_read_only(Arc::new(storage.clone())).unwrap();
+    for store in [&store, &reopened] {
+        assert_eq!((seqs(store, "gap"), seqs(store, "whole")), (vec![0, 5, 6], vec![0, 1, 2]));
+        assert_eq!(finding_sessions(store), told, "the gap is told as before");
+    }
+    // What made the gap and is gone takes it along.
+    store.remove("gap").unwrap();
+    store.compact().unwrap();
+    assert_eq!(sealed_ranges(&storage).len(), 1);
+    assert_eq!(seqs(&store, "whole"), [0, 1, 2]);
+}
+
+#[test]
+fn a_compaction_goes_on_behind_a_segment_that_stays() {
+    let storage = MemoryStorage::new();
+    for n in 0..4 {
+        let store = open(Arc::new(storage.clone()));
+        append(&store, if n == 1 { "other" } else { "s" }, n).unwrap();
+        store.close().unwrap();
+    }
+    let (at, frame) = *frames(&storage).iter().rfind(|(at, _)| at.segment.get() == 2).unwrap();
+    let storage = damaged(&storage, Position { offset: at.offset + frame.frame_bytes() - 9, ..at });
+    let store = open(Arc::new(storage.clone()));
+    store.compact().unwrap();
+    assert_eq!(sealed_ranges(&storage)[0], (1, 1));
+    assert_eq!(sealed_ranges(&storage)[1].0, 3);
+    assert!(storage.list().unwrap().contains(&segment_file_name(SegmentId::new(2))));
+    assert!(!storage.list().unwrap().contains(&segment_file_name(SegmentId::new(4))));
+    assert_eq!(lines(&store.session("s").unwrap()).len(), 3);
+}
+
+#[test]
+fn of_two_sessions_with_one_id_the_later_is_shown_and_none_is_lost() {
+    let storage = MemoryStorage::new();
+    let metric = EventType::Name("acme/metric");
+    let log = Forged::new(&storage);
+    log.create(1, "s", None).event(1, metric);
+    log.create(2, "s", None).event(2, metric).event_at(2, 1, metric);
+    log.0.close().unwrap();
+    let events = |store: &Store| {
+        let listed: Vec<_> =
+            store.list().unwrap().iter().map(|info| (info.header.id.clone(), info.events)).collect();
+        assert!(
+            listed.iter().all(|(id, events)| store.session(id).unwrap().next_seq().unwrap().get() == *events)
+        );
+        listed
+    };
+    let reader = options().open_storage_read_only(Arc::new(storage.clone())).unwrap();
+    let store = open(Arc::new(storage.clone()));
+    for store in [&reader, &store] {
+        assert_eq!(events(store), [("s".to_owned(), 2)]);
+    }
+    let told = vec![Some("s".to_owned())];
+    assert_eq!(finding_sessions(&store), told);
+    store.compact().unwrap();
+    reader.refresh().unwrap();
+    for store in [&reader, &store, &open_again(&storage)] {
+        assert_eq!((events(store), finding_sessions(store)), (vec![("s".to_owned(), 2)], told.clone()));
+    }
+    // The other has the id again once nothing of the later one is left; its key stays on record while it is the highest.
+    store.remove("s").unwrap();
+    assert_eq!(events(&store), []);
+    append(&store, "t", 0).unwrap();
+    store.compact().unwrap();
+    store.close().unwrap();
+    let mut left = events(&open_again(&storage));
+    left.sort();
+    assert_eq!(left, [("s".to_owned(), 1), ("t".to_owned(), 1)]);
+    assert_eq!(finding_sessions(&open_again(&storage)), []);
+}
+
+fn open_again(storage: &MemoryStorage) -> Store {
+    options().open_storage_read_only(Arc::new(storage.clone())).unwrap()
 }

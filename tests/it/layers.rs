@@ -5,16 +5,17 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Open to all: they know no layer, except that an error carries the kind of a refusal.
-const COMMON: [&str; 4] = ["error", "ids", "limits", "event::RefusalKind"];
+const COMMON: [&str; 5] = ["error", "ids", "limits", "observe", "event::RefusalKind"];
 
 /// What is confined, to which place, and the places beside it that architecture.md gives a reason for.
-const CONFINED: [(&str, &[&str]); 9] = [
+const CONFINED: [(&str, &[&str]); 10] = [
     ("bincode", &["format/codec.rs"]),
     ("crc32fast", &["format/checksum.rs"]),
     ("memmap2", &["storage/mmap.rs"]),
     ("zstd", &["format/compress.rs"]),
     ("zstd_safe", &["format/compress.rs"]),
     ("rusqlite", &["import/database/", "export/sqlite.rs"]),
+    ("tracing", &["observe.rs"]),
     ("fs", &["storage/", "import/", "export/", "repair/"]),
     ("SystemTime", &["store/options.rs"]),
     ("RandomState", &["store/options.rs"]),

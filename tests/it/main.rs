@@ -1,6 +1,8 @@
 //! The integration tests: one binary, one module for each chapter of the engine's story.
 
 mod backup;
+#[path = "../../benches/support/mod.rs"]
+mod bench_support;
 mod checkpoints;
 mod concurrent;
 mod containers;
@@ -12,7 +14,10 @@ mod format_pin;
 mod full_disk;
 mod history;
 mod layers;
+mod meanwhile;
 mod model;
+#[cfg(feature = "tracing")]
+mod observed;
 mod patches;
 mod processes;
 mod reads;
@@ -28,4 +33,5 @@ mod sessions;
 mod sqlite;
 mod stats;
 mod support;
+mod upkeep;
 mod verdicts;

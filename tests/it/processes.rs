@@ -12,6 +12,8 @@ use crate::support::lines;
 
 /// Where the host's store is.
 const DIR: &str = "SESSIONLOG_TEST_HOST";
+/// Who seals: the host between its appends, or the store by itself.
+const UPKEEP: &str = "SESSIONLOG_TEST_UPKEEP";
 const IDS: [&str; 3] = ["a", "b", "c"];
 const BATCH: u64 = 3;
 
@@ -20,7 +22,8 @@ const BATCH: u64 = 3;
 #[ignore = "the other tests here start it"]
 fn host() {
     let Some(dir) = std::env::var_os(DIR) else { return };
-    let store = small_segments().open(dir).unwrap();
+    let by_itself = std::env::var(UPKEEP).is_ok_and(|who| who == "itself");
+    let store = small_segments().background(by_itself).open(dir).unwrap();
     let mut out = std::io::stdout().lock();
     for round in 0_u64.. {
         for id in IDS {
@@ -35,10 +38,10 @@ fn host() {
                 return;
             }
         }
-        if round % 8 == 0 {
+        if !by_itself && round % 8 == 0 {
             store.maintain().unwrap();
         }
-        if round % 64 == 63 {
+        if !by_itself && round % 64 == 63 {
             store.compact().unwrap();
         }
     }
@@ -67,10 +70,10 @@ struct Host {
 }
 
 impl Host {
-    fn start(dir: &Path) -> Self {
+    fn start(dir: &Path, upkeep: &str) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", "processes::host", "--ignored", "--nocapture"]);
-        command.env(DIR, dir).stdout(Stdio::piped());
+        command.env(DIR, dir).env(UPKEEP, upkeep).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let out = BufReader::new(child.stdout.take().unwrap()).lines();
         Self { child, out }
@@ -115,51 +118,55 @@ fn holds(session: &Session, told: u64) {
 
 #[test]
 fn whatever_a_host_told_survives_its_being_killed_while_it_seals() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut sealed = 0;
-    for round in 0..12 {
-        let mut host = Host::start(dir.path());
-        let mut told = [0; IDS.len()];
-        let mut hear =
-            |(id, next): (String, u64)| told[IDS.iter().position(|known| *known == id).unwrap()] = next;
-        (0..60 + 37 * round).for_each(|_| hear(host.told().unwrap()));
-        host.kill().into_iter().for_each(hear);
-        let store = small_segments().open(dir.path()).unwrap();
-        IDS.iter().zip(told).for_each(|(id, told)| holds(&store.session(id).unwrap(), told));
-        let deep = VerifyOptions { deep: true, strict: false };
-        assert_eq!(store.verify(deep, &mut |_, _| ()).unwrap().findings, [], "round {round}");
-        sealed = store.stats().unwrap().segments.sealed;
-        store.close().unwrap();
+    for upkeep in ["host", "itself"] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut sealed = 0;
+        for round in 0..12 {
+            let mut host = Host::start(dir.path(), upkeep);
+            let mut told = [0; IDS.len()];
+            let mut hear =
+                |(id, next): (String, u64)| told[IDS.iter().position(|known| *known == id).unwrap()] = next;
+            (0..60 + 37 * round).for_each(|_| hear(host.told().unwrap()));
+            host.kill().into_iter().for_each(hear);
+            let store = small_segments().open(dir.path()).unwrap();
+            IDS.iter().zip(told).for_each(|(id, told)| holds(&store.session(id).unwrap(), told));
+            let deep = VerifyOptions { deep: true, strict: false };
+            assert_eq!(store.verify(deep, &mut |_, _| ()).unwrap().findings, [], "round {round}");
+            sealed = store.stats().unwrap().segments.sealed;
+            store.close().unwrap();
+        }
+        assert!(sealed > 0, "{upkeep}: nothing was sealed");
     }
-    assert!(sealed > 0, "nothing was sealed");
 }
 
 #[test]
 fn a_reader_beside_a_host_that_seals_finds_all_that_was_told_and_never_an_error() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut host = Host::start(dir.path());
-    let mut told = host.told().unwrap();
-    let reader = small_segments().open_read_only(dir.path()).unwrap();
-    let mut seen = [0; IDS.len()];
-    for _ in 0..400 {
-        reader.refresh().unwrap();
-        let (id, next) = &told;
-        let session = reader.session(id).unwrap();
-        let end = session.next_seq().unwrap().get();
-        assert!(end >= *next && end.is_multiple_of(BATCH), "{id}: {end} of {next}");
-        let seen = &mut seen[IDS.iter().position(|known| known == id).unwrap()];
-        let new = session.events(Seq::new(*seen)..Seq::new(end)).unwrap();
-        for (seq, event) in (*seen..).zip(new) {
-            let mut found = String::new();
-            event.unwrap().write_json(&mut found);
-            assert_eq!(found, line(id, seq));
+    for upkeep in ["host", "itself"] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut host = Host::start(dir.path(), upkeep);
+        let mut told = host.told().unwrap();
+        let reader = small_segments().open_read_only(dir.path()).unwrap();
+        let mut seen = [0; IDS.len()];
+        for _ in 0..400 {
+            reader.refresh().unwrap();
+            let (id, next) = &told;
+            let session = reader.session(id).unwrap();
+            let end = session.next_seq().unwrap().get();
+            assert!(end >= *next && end.is_multiple_of(BATCH), "{id}: {end} of {next}");
+            let seen = &mut seen[IDS.iter().position(|known| known == id).unwrap()];
+            let new = session.events(Seq::new(*seen)..Seq::new(end)).unwrap();
+            for (seq, event) in (*seen..).zip(new) {
+                let mut found = String::new();
+                event.unwrap().write_json(&mut found);
+                assert_eq!(found, line(id, seq));
+            }
+            *seen = end;
+            told = host.told().unwrap();
         }
-        *seen = end;
-        told = host.told().unwrap();
+        reader.refresh().unwrap();
+        IDS.iter().for_each(|id| holds(&reader.session(id).unwrap(), 0));
+        let last = host.kill();
+        reader.refresh().unwrap();
+        last.iter().for_each(|(id, told)| holds(&reader.session(id).unwrap(), *told));
     }
-    reader.refresh().unwrap();
-    IDS.iter().for_each(|id| holds(&reader.session(id).unwrap(), 0));
-    let last = host.kill();
-    reader.refresh().unwrap();
-    last.iter().for_each(|(id, told)| holds(&reader.session(id).unwrap(), *told));
 }

@@ -319,6 +319,35 @@ fn a_source_that_changes_is_refused_and_no_name_is_taken_twice() {
 }
 
 #[test]
+fn what_a_killed_repair_left_is_not_in_the_way() {
+    let lines = log_lines(2);
+    let patient = Patient::new("log.jsonl", text_of(&[&lines[..9], &lines[10..]].concat()));
+    let plan = patient.plan(None);
+    let applied = patient.apply_to(&plan, "new.jsonl").unwrap();
+    let (log, saved) = (fs::read(&applied.out).unwrap(), applied.saved.unwrap());
+    let cut = fs::read(&saved).unwrap();
+    // Killed before the log had its name, with other files not begun to be published.
+    fs::remove_file(&applied.out).unwrap();
+    let leftovers = ["new.jsonl", "new.jsonl.cut.jsonl"]
+        .map(|name| patient.dir.path().join(format!("{name}.00000000000a.sessionlog.tmp")));
+    leftovers.iter().for_each(|path| fs::write(path, "half").unwrap());
+    let again = patient.apply_to(&plan, "new.jsonl").unwrap();
+    assert_eq!((fs::read(&again.out).unwrap(), fs::read(&saved).unwrap()), (log, cut.clone()));
+    assert_eq!(again.saved.as_ref(), Some(&saved));
+    if cfg!(target_os = "linux") {
+        assert!(leftovers.iter().all(|path| !path.exists()));
+    }
+    // The beginning of it, or more than it, is a file of somebody else.
+    fs::remove_file(&again.out).unwrap();
+    for other in [&cut[..cut.len() - 1], &[&cut[..], b"\n"].concat(), b""] {
+        fs::write(&saved, other).unwrap();
+        assert_eq!(patient.apply_to(&plan, "new.jsonl").unwrap_err().kind(), ErrorKind::Conflict);
+        assert_eq!(fs::read(&saved).unwrap(), other);
+        assert!(!again.out.exists());
+    }
+}
+
+#[test]
 fn the_format_follows_the_name_of_the_new_file() {
     let lines = log_lines(2);
     let patient = Patient::new("log.jsonl", text_of(&lines));

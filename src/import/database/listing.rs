@@ -1,7 +1,8 @@
 //! What is in a database: that it is one of the reference's, which sessions it has, and what is wrong with it.
 //!
 //! Sessions are listed, and their events counted, by the tables themselves, so that a damaged index shows when it leads to
-//! other rows. That costs one walk over the table of events, without its data.
+//! other rows. That costs one walk over the table of events, without its data. Invariant: what a walk gives ascends, or it ends.
+//! So it is linear in the file, though pages may be damaged, or made, to lead to one page from many.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -98,8 +99,13 @@ impl Found {
     ) -> Result<(), (&'static str, rusqlite::Error)> {
         let state = check_store_id(connection).map_err(|error| ("table persistence_state", error));
         // What one of the two has lost, the other may still have.
-        let by_table = self.list(connection, schema, "NOT INDEXED");
-        let by_index = self.list(connection, schema, "INDEXED BY sqlite_autoindex_sessions_1");
+        let by_table = self.list(connection, schema, "NOT INDEXED", |rowid, _| (None, rowid));
+        let by_index =
+            self.list(connection, schema, "INDEXED BY sqlite_autoindex_sessions_1", |rowid, id| match id {
+                // NULLs stand first, by their rowids. Whatever else is no text has no place there.
+                ValueRef::Text(id) => (Some(id.to_vec()), 0),
+                _ => (None, rowid),
+            });
         self.tell_of_further_rows();
         by_table.and(by_index).map_err(|error| ("the list of sessions, some of which may be lost", error))?;
         self.count(connection).map_err(|error| ("table events", error))?;
@@ -108,13 +114,21 @@ impl Found {
         Ok(())
     }
 
-    /// Adds the ids of sessions with their rowids.
-    fn list(&mut self, connection: &Connection, schema: Schema, by: &str) -> rusqlite::Result<()> {
+    /// Adds the ids of sessions with their rowids, walking `by` what is in the order of `key`.
+    fn list(
+        &mut self,
+        connection: &Connection,
+        schema: Schema,
+        by: &str,
+        key: impl Fn(i64, ValueRef<'_>) -> (Option<Vec<u8>>, i64),
+    ) -> rusqlite::Result<()> {
         let id = schema.id_column();
         let mut statement = connection.prepare(&format!("SELECT rowid, {id} FROM sessions {by}"))?;
         let mut rows = statement.query([])?;
+        let mut last = None;
         while let Some(row) = rows.next()? {
             let rowid = row.get(0)?;
+            check_ascends(&mut last, key(rowid, row.get_ref(1)?))?;
             match row.get_ref(1)? {
                 ValueRef::Text(id) if (1..=SESSION_ID_BYTES_MAX).contains(&id.len()) => {
                     self.ids.entry(id.to_vec()).or_insert(rowid);
@@ -142,10 +156,12 @@ impl Found {
 
     /// Counts the events by the table alone: what its index says is compared with that.
     fn count(&mut self, connection: &Connection) -> rusqlite::Result<()> {
-        let mut statement = connection.prepare("SELECT session_id FROM events NOT INDEXED")?;
+        let mut statement = connection.prepare("SELECT rowid, session_id FROM events NOT INDEXED")?;
         let mut rows = statement.query([])?;
+        let mut last = None;
         while let Some(row) = rows.next()? {
-            match row.get_ref(0)? {
+            check_ascends(&mut last, row.get::<_, i64>(0)?)?;
+            match row.get_ref(1)? {
                 ValueRef::Text(id) if id.len() <= SESSION_ID_BYTES_MAX => match self.rows_by_id.get_mut(id) {
                     Some(rows) => *rows += 1,
                     None => drop(self.rows_by_id.insert(id.to_vec(), 1)),
@@ -184,6 +200,16 @@ impl Found {
         let message = format!("events of {orphans} sessions have no row in table sessions: {names}{more}");
         Some(Refusal::new(RefusalKind::OrphanEvents, "sessions-row", message))
     }
+}
+
+/// SQLite takes the order of a tree for granted.
+fn check_ascends<K: Ord>(last: &mut Option<K>, key: K) -> rusqlite::Result<()> {
+    if last.as_ref().is_some_and(|last| *last >= key) {
+        let corrupt = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CORRUPT);
+        return Err(rusqlite::Error::SqliteFailure(corrupt, Some("its rows are not in order".to_owned())));
+    }
+    *last = Some(key);
+    Ok(())
 }
 
 /// The refusal of a row of `sessions` for what it has as an id.

@@ -1,15 +1,16 @@
 //! Reading on behind damage: where the next frame begins, and what the bytes before it still yield.
 //!
 //! Serves repairs, which say themselves what each fault costs; a judge never reads this way. What stands between frames is
-//! told as an [`Item::Fault`] by its rule: [`PADDING_RULES`] cost nothing. Work is linear in the file: places that only
-//! look like the beginning of a frame are tried [`FRAME_STARTS_TRIED_MAX`] times.
+//! told as an [`Item::Fault`] by its rule: [`PADDING_RULES`] cost nothing. Invariant: work is linear in the file. A walk over
+//! blocks that are no frame's may lead to the end of the file from each of many places, so such walks share
+//! [`BLOCKS_WALKED_IN_VAIN_MAX`]; and [`FRAMES_RETRIED_MAX`] frames are decoded twice.
 
 use std::io::{self, Read, Seek};
 
-use super::walk::{self, Extent};
+use super::walk::Extent;
 use super::{Frame, ZstdFrames};
 use crate::event::{Refusal, RefusalKind};
-use crate::limits::FRAME_STARTS_TRIED_MAX;
+use crate::limits::{BLOCKS_WALKED_IN_VAIN_MAX, FRAMES_RETRIED_MAX};
 
 /// Rules of faults that no text is lost by.
 pub(crate) const PADDING_RULES: [&str; 2] = ["skippable-frame", "nul-padding"];
@@ -17,7 +18,8 @@ pub(crate) const PADDING_RULES: [&str; 2] = ["skippable-frame", "nul-padding"];
 /// The state of a reader that goes on behind damage.
 #[derive(Debug)]
 pub(super) struct Salvage {
-    tries_left: u32,
+    retries_left: u32,
+    blocks_left: u64,
 }
 
 impl<R: Read + Seek> ZstdFrames<R> {
@@ -29,20 +31,23 @@ impl<R: Read + Seek> ZstdFrames<R> {
     ///
     /// Those of [`new`](Self::new).
     pub(crate) fn salvaging(reader: R) -> io::Result<Self> {
-        let salvage = Some(Salvage { tries_left: FRAME_STARTS_TRIED_MAX });
+        let salvage =
+            Some(Salvage { retries_left: FRAMES_RETRIED_MAX, blocks_left: BLOCKS_WALKED_IN_VAIN_MAX });
         Ok(Self { salvage, ..Self::new(reader)? })
     }
 
-    /// What to decode of the bytes from `start` on, which are no complete frame; nothing if they are none at all.
+    /// What to decode of the bytes from `start` on, which are no complete frame, as a walk over so many blocks told; nothing if
+    /// they are none at all.
     pub(super) fn salvaged(
         &mut self,
         start: u64,
         broken: Result<Extent, Refusal>,
+        blocks: u64,
     ) -> io::Result<Option<Frame>> {
         let mut refusal = match broken {
             Err(refusal) if refusal.kind == RefusalKind::FrameMagic => refusal,
             _ => {
-                let end = self.next_start(start + 4)?;
+                let end = self.next_start(start + 4, blocks)?;
                 return Ok(Some(Frame { start, end, torn: true }));
             }
         };
@@ -58,7 +63,7 @@ impl<R: Read + Seek> ZstdFrames<R> {
                 let message = format!("{bytes} NUL bytes stand between frames or behind the last one");
                 refusal = Refusal::new(RefusalKind::NulPadding, PADDING_RULES[1], message);
             } else {
-                self.next_frame = self.next_start(after_nuls.max(start + 1))?;
+                self.next_frame = self.next_start(after_nuls.max(start + 1), 0)?;
                 let bytes = self.next_frame - start;
                 refusal.message += &format!("; {bytes} bytes up to the next frame cannot be read");
                 self.splitter.forget_fragment();
@@ -74,34 +79,38 @@ impl<R: Read + Seek> ZstdFrames<R> {
         if self.source.is_boundary(frame.end)? {
             return Ok(None);
         }
-        let Some(salvage) = self.salvage.as_mut().filter(|salvage| salvage.tries_left > 0) else {
+        let Some(salvage) = self.salvage.as_mut().filter(|salvage| salvage.retries_left > 0) else {
             return Ok(None);
         };
-        salvage.tries_left -= 1;
-        let end = self.next_start(frame.start + 4)?;
+        salvage.retries_left -= 1;
+        let end = self.next_start(frame.start + 4, 0)?;
         Ok(Some(Frame { end, torn: true, ..frame }))
     }
 
-    /// The next place at or behind `from` where a frame begins; the end of the file if there is none.
-    fn next_start(&mut self, mut from: u64) -> io::Result<u64> {
-        loop {
+    /// The next place at or behind `from` where a frame begins, after so many blocks were walked in vain; the end of the file
+    /// if there is none, or no more may be walked.
+    fn next_start(&mut self, mut from: u64, mut blocks: u64) -> io::Result<u64> {
+        while self.may_go_on(blocks) {
             let found = self.source.find_frame(from)?;
             if found == self.source.len() {
                 return Ok(found);
             }
-            self.source.seek(found)?;
-            let extent = walk::extent(&mut self.source)?;
-            if matches!(extent, Ok(Extent::Complete { .. })) {
-                return Ok(found);
-            }
-            let Some(salvage) = self.salvage.as_mut().filter(|salvage| salvage.tries_left > 0) else {
-                return Ok(self.source.len());
-            };
-            salvage.tries_left -= 1;
+            let extent;
+            (extent, blocks) = self.walk(found)?;
             if extent.is_ok() {
                 return Ok(found);
             }
             from = found + 1;
         }
+        Ok(self.source.len())
+    }
+
+    /// Charges blocks that were walked in vain. One walk may take more than is left: where a large frame was cut, what stands
+    /// behind it is looked for.
+    fn may_go_on(&mut self, blocks: u64) -> bool {
+        let Some(salvage) = &mut self.salvage else { return false };
+        let may = blocks == 0 || salvage.blocks_left > 0;
+        salvage.blocks_left = salvage.blocks_left.saturating_sub(blocks);
+        may
     }
 }

@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::format::compress::{FrameEncoder, LEVEL_DEFAULT};
 use crate::import::{Lines, Record};
+use crate::limits::BLOCKS_WALKED_IN_VAIN_MAX;
 
 const HEADER: &str = "{\"type\":\"session\"}\n";
 const MAGIC: [u8; 4] = [0x28, 0xB5, 0x2F, 0xFD];
@@ -339,6 +340,41 @@ fn twenty_thousand_frames_need_few_calls_and_little_memory() {
     }
     assert_eq!(count, 20_001);
     assert!(calls.get() < 10 + file.len() / 10_000, "{} calls for {} bytes", calls.get(), file.len());
+}
+
+/// Torn frames, each before a complete one, that all go on with the same blocks up to the end of the file.
+fn torn_frames_with_one_end(frames: usize, blocks: usize) -> Vec<u8> {
+    let pair_bytes = 9 + frame("x\n").len();
+    let mut file = frame(HEADER);
+    for left in (1..=frames).rev() {
+        file.extend([&MAGIC[..], &[0, 7 << 3], &block(false, 0, left * pair_bytes - 9, b"")].concat());
+        file.extend(frame("x\n"));
+    }
+    file.extend(block(false, 0, 0, b"").repeat(blocks));
+    file
+}
+
+#[test]
+fn walks_in_vain_do_not_add_up() {
+    let salvage = |file: &[u8]| {
+        let calls = std::cell::Cell::new(0);
+        let mut source = ZstdFrames::salvaging(Counted(Cursor::new(file), &calls)).unwrap();
+        (drain(&mut source), calls.get())
+    };
+    // Each walk to the end reads the file anew, as its blocks take more than the reader's buffer.
+    let blocks = usize::try_from(BLOCKS_WALKED_IN_VAIN_MAX / 4).unwrap();
+    let (seen, calls) = salvage(&torn_frames_with_one_end(400, blocks));
+    assert!(calls < 100, "{calls} calls");
+    // What could be walked to is there.
+    assert_eq!(records(&seen).iter().filter(|(text, _)| *text == "x").count(), 4);
+    // Where walks are short, any number of torn frames costs nothing of the others.
+    let (seen, _) = salvage(&torn_frames_with_one_end(400, 3));
+    assert_eq!(records(&seen).iter().filter(|(text, _)| *text == "x").count(), 400);
+    // A frame of more blocks than that, cut, takes nothing of what stands behind it along.
+    let mut large = [&MAGIC[..], &[0, 7 << 3], &block(false, 0, 0, b"").repeat(5 * blocks)].concat();
+    large.extend(block(false, 3, 0, b""));
+    let (seen, _) = salvage(&[frame(HEADER), large, frame("x\n")].concat());
+    assert_eq!(records(&seen).last(), Some(&("x", false)));
 }
 
 #[test]

@@ -146,8 +146,11 @@ impl<R: Read + Seek> Source<R> {
     }
 }
 
-/// Walks the frame at the position of `source`. What stands before the cut of a torn frame is judged too.
-pub(super) fn extent<R: Read + Seek>(source: &mut Source<R>) -> io::Result<Result<Extent, Refusal>> {
+/// Walks the frame at the position of `source`, counting its blocks. What stands before the cut of a torn frame is judged too.
+pub(super) fn extent<R: Read + Seek>(
+    source: &mut Source<R>,
+    blocks: &mut u64,
+) -> io::Result<Result<Extent, Refusal>> {
     let has_checksum = match header(source)? {
         Ok(Some(has_checksum)) => has_checksum,
         Ok(None) => return Ok(Ok(Extent::Torn)),
@@ -155,6 +158,7 @@ pub(super) fn extent<R: Read + Seek>(source: &mut Source<R>) -> io::Result<Resul
     };
     loop {
         let Some(block) = source.number::<3>()? else { return Ok(Ok(Extent::Torn)) };
+        *blocks += 1;
         let bytes = match block >> 1 & 3 {
             0 | 2 => block >> 3,
             1 => 1,

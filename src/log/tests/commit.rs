@@ -2,9 +2,11 @@
 
 use std::future::Future;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
+
+use parking_lot::Mutex;
 
 use crate::ErrorKind;
 use crate::format::{FRAME_HEADER_BYTES, FrameKind, SEGMENT_HEADER_BYTES};
@@ -235,6 +237,31 @@ fn space_that_cannot_be_prepared_is_no_error() {
     storage.fail_after(1 << 40);
     append(&log, 700..1400, Synced);
     assert_eq!(read(&storage.after_power_cut()).tags(), (0..1400).collect::<Vec<_>>());
+}
+
+/// Whoever is told that a segment has ended seals it, and has to know where each batch in it stands.
+#[test]
+fn a_group_is_answered_before_anybody_is_told_of_the_segments_that_it_ended() {
+    let storage = TestStorage::new();
+    let (log, _) = open(&storage);
+    let waiting: Vec<_> = (0..3).map(|tag| log.enqueue(large_batch(tag), Buffered)).collect();
+    let waiting = Arc::new(Mutex::new(waiting));
+    let told = Arc::clone(&waiting);
+    let (tell, done) = mpsc::channel();
+    log.on_segment_end(Box::new(move || {
+        tell.send(told.lock().iter().all(Completion::is_done)).unwrap();
+    }));
+    log.flush().unwrap();
+    assert!(done.recv().unwrap());
+    assert_eq!(log.metrics().groups, 1);
+    waiting.lock().clear();
+}
+
+fn large_batch(tag: u64) -> Batch {
+    let mut batch = Batch::new();
+    let draft = FrameDraft { kind: FrameKind::EVENTS, subject: 9, tag, count: 1 };
+    batch.push(draft, &vec![1; 40 << 10]).unwrap();
+    batch
 }
 
 #[test]

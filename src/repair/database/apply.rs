@@ -8,18 +8,19 @@ use super::plan::{DatabasePlan, SessionPlan};
 use super::{Walk, json_string, open};
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::{Event, RepairKind};
-use crate::export::{SqliteWriter, publish};
+use crate::export::{Draft, SqliteWriter};
 use crate::import::salvage::{Salvage, SalvagedSession};
 use crate::import::{Judged, judge_all};
 use crate::repair::Repairer;
-use crate::repair::apply::{Applied, EventDigest, beside, free};
+use crate::repair::apply::{Applied, EventDigest, beside, free, name_both};
 use crate::repair::pass::{Route, Sink, rows};
 use crate::repair::source::written_to;
 
 impl Repairer {
     /// Writes the repaired database to `out`, which must not exist, and lost records that are whole to `out` with
     /// `.cut.jsonl` behind its name, each as a line `{"session":ID,"record":{...}}` (of a session whose row is lost, ID may
-    /// be its number or null). Both are private to the user. The database is judged from the disk before it gets its name.
+    /// be its number or null). Both are private to the user. The database is judged from the disk before it gets its name. A file
+    /// with the second name that holds the same, as a run that was killed leaves it, is taken for it.
     ///
     /// # Errors
     ///
@@ -39,32 +40,35 @@ impl Repairer {
             return Err(Error::new(ErrorKind::Invalid, message).with_path(&plan.path));
         }
         let saved = (plan.summary.records_saved > 0).then(|| beside(out));
-        saved.as_deref().map_or(Ok(()), |name| free(name, &plan.path))?;
         free(out, &plan.path)?;
-        let salvage = open(&plan.path)?.map_err(|_| written_to(&plan.path))?;
-        let mut files =
-            Files { database: SqliteWriter::create(out)?, digest: EventDigest::default(), saved: None };
-        match saved.as_deref() {
-            None => self.rewrite_database(plan, &salvage, &mut files, progress)?,
-            Some(path) => publish(
-                path,
-                |file| {
-                    files.saved = Some(file);
-                    self.rewrite_database(plan, &salvage, &mut files, progress)?;
-                    files.saved.take().ok_or_else(|| written_to(&plan.path))
-                },
-                |_| Ok(()),
-            )?,
-        }
-        let digest = files.digest.finish();
-        let written = files.database.finish_checked(|path| self.verify_database(plan, path, digest));
-        if let (Err(_), Some(path)) = (&written, &saved) {
-            // Without its database it is of no use. Best effort: a leftover holds nothing that the source does not.
-            let _leftover = fs::remove_file(path);
-        }
-        written?;
+        self.write_database(plan, out, saved.as_deref(), progress)?;
         let bytes = fs::metadata(out).map_err(|error| Error::io("repair", error).with_path(out))?.len();
         Ok(Applied { out: out.to_owned(), saved, bytes })
+    }
+
+    fn write_database(
+        &self,
+        plan: &DatabasePlan,
+        out: &Path,
+        saved: Option<&Path>,
+        progress: &dyn Fn(u64, u64),
+    ) -> Result<()> {
+        let salvage = open(&plan.path)?.map_err(|_| written_to(&plan.path))?;
+        let (cut, saved) = saved.map(Draft::create).transpose()?.unzip();
+        let mut files = Files {
+            database: SqliteWriter::create(out)?,
+            digest: EventDigest::default(),
+            saved: saved.map(BufWriter::new),
+        };
+        self.rewrite_database(plan, &salvage, &mut files, progress)?;
+        let digest = files.digest.finish();
+        let (database, file) = files.database.close()?;
+        self.verify_database(plan, database.temporary_path(), digest)?;
+        let cut = match cut.zip(files.saved) {
+            Some((cut, saved)) => Some((cut.flushed(saved)?, cut)),
+            None => None,
+        };
+        name_both((file, database), cut, &plan.path)
     }
 
     /// The walk of the plan, with files to write to. It must find what the plan found.

@@ -11,14 +11,14 @@ use super::super::places::Place;
 use super::super::session::{Entry, Session};
 use super::super::store::Store;
 use super::super::summary::Summary;
-use super::{Checkpoints, Snapshot, lag};
+use super::{Checkpoints, Snapshot, lineage};
 use crate::event::SessionState;
 use crate::format::checkpoint::CheckpointRow;
 use crate::format::sealed::SessionRow;
 use crate::ids::{Seq, SessionKey};
 use crate::limits::{CHECKPOINT_FILES_MAX, CHECKPOINT_LAG_EVENTS_MIN};
-use crate::log::{CheckpointFile, CheckpointWriter, SealedFile};
-use crate::{Error, ErrorKind, Result};
+use crate::log::{CheckpointFile, CheckpointWriter, Log, SealedFile};
+use crate::{Error, ErrorKind, Result, observe};
 
 /// When checkpoints are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,9 +41,12 @@ struct Survey {
     unread: BTreeSet<u64>,
     /// The newest checkpoint of each session that there still is.
     newest: Stored,
-    /// Bytes of all bodies.
-    bytes: u64,
+    /// Bytes of the bodies of each file that is right.
+    bytes: BTreeMap<u64, u64>,
 }
+
+/// A file that is so many times larger than all newer ones together is left as it is when files are merged.
+const MERGE_FACTOR: u64 = 4;
 
 /// What goes into the next file.
 struct Plan<'s> {
@@ -56,19 +59,35 @@ struct Plan<'s> {
 }
 
 impl Store {
-    /// Writes the checkpoints that are due: of the sessions in `sealed`, and of those that nobody holds any more.
+    /// Writes the checkpoints that are due: of the sessions in `sealed`, of those that nobody holds any more, and of those that
+    /// have run far ahead.
     pub(in crate::store) fn write_checkpoints(&self, occasion: Occasion, sealed: &BTreeSet<SessionKey>) {
-        // Whoever throws the store's cancel token wants his reads to end, not the upkeep to be half done.
-        let store = Self { inner: Arc::clone(&self.inner), cancel: None };
-        // Without them resuming takes longer, and that is all.
-        let _ = store.try_write_checkpoints(occasion, sealed);
-    }
-
-    fn try_write_checkpoints(&self, occasion: Occasion, sealed: &BTreeSet<SessionKey>) -> Result<()> {
-        let log = self.inner.writer()?;
+        // Nothing is kept for a store that is only read, or was closed.
+        let Ok(log) = self.inner.writer() else { return };
+        // Whoever throws a cancel token wants his reads and the upkeep to end, not that a closing store forgets its sessions.
+        let cancel = self.cancel.clone().filter(|_| occasion == Occasion::Upkeep);
+        let store = Self { inner: self.inner.clone(), cancel };
         let checkpoints = &self.inner.checkpoints;
         let _writing = checkpoints.writing.lock();
-        let mut due = sealed.clone();
+        let called_for = std::mem::take(&mut checkpoints.known.lock().called_for);
+        // Without them resuming takes longer, and that is all.
+        if let Err(error) = store.try_write_checkpoints(log, occasion, sealed, &called_for) {
+            checkpoints.known.lock().called_for.extend(called_for);
+            if error.kind() != ErrorKind::Cancelled {
+                observe::checkpoints_failed(&error);
+            }
+        }
+    }
+
+    fn try_write_checkpoints(
+        &self,
+        log: &Log,
+        occasion: Occasion,
+        sealed: &BTreeSet<SessionKey>,
+        called_for: &BTreeSet<SessionKey>,
+    ) -> Result<()> {
+        let checkpoints = &self.inner.checkpoints;
+        let mut due: BTreeSet<SessionKey> = sealed.union(called_for).copied().collect();
         due.extend(checkpoints.known.lock().idle.keys());
         if occasion == Occasion::Closing {
             due.extend(self.live_sessions());
@@ -81,18 +100,20 @@ impl Store {
             self.flush()?;
         }
         let survey = self.survey_checkpoints()?;
-        let is_merge = survey.calls_for_merge(&due, occasion);
-        if due.is_empty() && !is_merge {
+        let superseded = survey.superseded(&due, occasion);
+        if due.is_empty() && superseded.is_empty() {
             return Ok(());
         }
         let number = survey.numbers.last().map_or(1, |last| last.saturating_add(1));
-        let mut superseded = if is_merge { survey.numbers } else { Vec::new() };
-        superseded.retain(|number| !survey.unread.contains(number));
-        let kept = if is_merge { survey.newest } else { BTreeMap::new() };
+        let mut kept = survey.newest;
+        kept.retain(|_, (file, _)| superseded.contains(&file.number()));
         let plan = Plan { sealed, due, kept };
         let written = log.write_checkpoints(&checkpoints.files, number, &superseded, &mut |writer| {
             let keys: BTreeSet<SessionKey> = plan.due.iter().chain(plan.kept.keys()).copied().collect();
-            keys.into_iter().try_for_each(|key| self.write_checkpoint(key, &plan, writer))
+            keys.into_iter().try_for_each(|key| {
+                self.check_cancelled()?;
+                self.write_checkpoint(key, &plan, writer)
+            })
         });
         let file = written.inspect_err(|_| checkpoints.forget_listing())?;
         checkpoints.take_written(file, &superseded);
@@ -146,7 +167,7 @@ impl Store {
         let in_file = sealed.contains(&key).then(|| sealed_end(&state.row)).flatten();
         let idle = checkpoints.idle(key).map(|idle| idle.next_seq);
         let reachable = [live, in_file.map(|run| run.0), idle].into_iter().flatten().max();
-        reachable.is_some_and(|end| checkpoints.stored_lag(key, end) >= CHECKPOINT_LAG_EVENTS_MIN)
+        reachable.is_some_and(|end| checkpoints.stored_lag(&entry, end) >= CHECKPOINT_LAG_EVENTS_MIN)
     }
 
     /// The newest state of a session that is durable and can be had; folded only up to the end of its last sealed run.
@@ -156,13 +177,13 @@ impl Store {
         state.absorb();
         let row = &state.row;
         let durable = row.durable_seq(self.inner.synced_through());
-        if let Some(live) = &state.live
-            && live.state.next_seq() == Seq::new(row.next_seq)
-            && live.state.next_seq() == durable
-        {
-            // Encoding takes long; appends need not wait for it.
-            let (live, chain) = (live.state.clone(), row.summary.chain);
+        if let Some(live) = state.live.as_ref().filter(|live| live.state.next_seq() == state.next_seq()) {
+            // Encoding takes long, and so may a sync; appends need not wait for them.
+            let (live, chain) = (live.state.clone(), state.summary().chain);
             drop(state);
+            if live.next_seq() > durable {
+                self.flush().ok()?;
+            }
             return Snapshot::of(&live, chain).ok().map(Arc::new);
         }
         let idle = self.inner.checkpoints.idle(key);
@@ -195,10 +216,10 @@ impl Store {
             ));
         }
         let (numbers, unread) = (known.numbers.clone(), known.unread.clone());
-        let mut survey = Survey { numbers, unread, newest: BTreeMap::new(), bytes: 0 };
+        let mut survey = Survey { numbers, unread, newest: BTreeMap::new(), bytes: BTreeMap::new() };
         for file in &known.files {
             for row in file.rows() {
-                survey.bytes += u64::from(row.stored_bytes);
+                *survey.bytes.entry(file.number()).or_default() += u64::from(row.stored_bytes);
                 let is_right = !known.discarded.contains(&(file.number(), row.key));
                 let is_newest =
                     survey.newest.get(&row.key).is_none_or(|(_, other)| other.next_seq <= row.next_seq);
@@ -211,7 +232,7 @@ impl Store {
         survey.newest.retain(|key, (_, row)| {
             catalog.by_key.get(key).is_some_and(|entry| {
                 let state = entry.state.lock();
-                !state.removed && row.next_seq.get() <= state.row.next_seq
+                !state.removed && row.next_seq <= state.next_seq()
             })
         });
         Ok(survey)
@@ -227,26 +248,37 @@ fn sealed_end(row: &Row) -> Option<(Seq, Arc<SealedFile>, SessionRow)> {
 }
 
 impl Survey {
-    /// Whether the next file is to take the place of all others.
-    fn calls_for_merge(&self, due: &BTreeSet<SessionKey>, occasion: Occasion) -> bool {
+    /// The files whose place the next one is to take: all, if it is time to leave out what is of no use; else, if there are too
+    /// many, the newest ones, and older ones as long as they are not much larger than those together. So each checkpoint is
+    /// rewritten a few times, and those of sleeping sessions hardly ever.
+    fn superseded(&self, due: &BTreeSet<SessionKey>, occasion: Occasion) -> Vec<u64> {
         let staying = self.newest.iter().filter(|(key, _)| !due.contains(key));
         let staying: u64 = staying.map(|(_, (_, row))| u64::from(row.stored_bytes)).sum();
+        let bytes: u64 = self.bytes.values().sum();
         // A file without a body is one that is not right.
-        let is_one = self.numbers.len() == 1 && self.bytes > 0 && staying == self.bytes && due.is_empty();
-        self.numbers.len() >= CHECKPOINT_FILES_MAX
-            || 2 * staying < self.bytes
-            || occasion == Occasion::Compaction && !self.numbers.is_empty() && !is_one
+        let is_one = self.numbers.len() == 1 && bytes > 0 && staying == bytes && due.is_empty();
+        let takes_all = 2 * staying < bytes || occasion == Occasion::Compaction && !is_one;
+        let is_full = self.numbers.len() >= CHECKPOINT_FILES_MAX;
+        let mut gathered = 0;
+        let newest_first = self.numbers.iter().rev().filter(|number| !self.unread.contains(number));
+        let taken = newest_first.take_while(|number| {
+            let bytes = self.bytes.get(number).copied().unwrap_or(0);
+            let is_taken = takes_all || is_full && (gathered == 0 || bytes <= MERGE_FACTOR * gathered);
+            gathered += bytes;
+            is_taken
+        });
+        taken.copied().collect()
     }
 }
 
 impl Checkpoints {
-    /// How far the newest checkpoint in a file is behind `end`.
-    fn stored_lag(&self, key: SessionKey, end: Seq) -> u64 {
+    /// How far the newest checkpoint in a file that holds for a session is behind `end`.
+    fn stored_lag(&self, entry: &Entry, end: Seq) -> u64 {
         let mut known = self.known.lock();
         self.list(&mut known);
-        let newest =
-            known.stored(key).filter(|stored| stored.next_seq <= end).max_by_key(|stored| stored.next_seq);
-        lag(newest.as_ref(), end)
+        let stored = lineage(entry, end)
+            .flat_map(|(key, end)| known.stored(key).filter(move |stored| stored.next_seq <= end));
+        end.get() - stored.map(|stored| stored.next_seq.get()).max().unwrap_or(0)
     }
 
     /// Takes in that a file was written, and that others were deleted.
@@ -260,6 +292,7 @@ impl Checkpoints {
                     known.forget_idle(row.key);
                 }
             }
+            observe::checkpointed(file.number(), file.rows().len());
             known.numbers.push(file.number());
             known.files.push(Arc::new(file));
         }

@@ -179,6 +179,49 @@ fn whatever_page_is_overwritten_nothing_good_is_lost_and_nothing_bad_comes_in() 
     }
 }
 
+/// Has all pages below the root of a table or an index be one of them.
+fn fold_tree(path: &Path, name: &str) {
+    let query = "SELECT rootpage FROM sqlite_schema WHERE name = ?1";
+    let root: u32 = Connection::open(path).unwrap().query_row(query, [name], |row| row.get(0)).unwrap();
+    let mut bytes = fs::read(path).unwrap();
+    let page = &mut bytes[(root as usize - 1) * 4096..][..4096];
+    assert!(matches!(page[0], 2 | 5), "{name} has pages below its root");
+    let children: Vec<usize> = (0..usize::from(page[4]))
+        .map(|i| usize::from(page[12 + 2 * i]) << 8 | usize::from(page[13 + 2 * i]))
+        .collect();
+    let first: [u8; 4] = page[children[0]..][..4].try_into().unwrap();
+    children.into_iter().chain([8]).for_each(|at| page[at..at + 4].copy_from_slice(&first));
+    fs::write(path, bytes).unwrap();
+}
+
+#[test]
+fn a_tree_that_leads_to_one_page_from_many_is_left_at_the_second_time() {
+    let dir = tempfile::tempdir().unwrap();
+    for (tree, lost) in [
+        ("events", "read table events: its rows are not in order"),
+        ("sessions", "read the list of sessions, some of which may be lost: its rows are not in order"),
+        ("sqlite_autoindex_sessions_1", "read the list of sessions, some of which may be lost: its rows"),
+    ] {
+        let path = dir.path().join(format!("{tree}.db"));
+        let database = database(&path);
+        database.execute_batch("BEGIN").unwrap();
+        for number in 0..100 {
+            let id = format!("s-{number:02}-{}", "x".repeat(200));
+            add_session(&database, &id);
+            add_turn(&database, &id, 0);
+        }
+        database.execute_batch("COMMIT").unwrap();
+        drop(database);
+        fold_tree(&path, tree);
+        let reports = inspect_all(&path);
+        let refusal = reports[0].judgement.refusal.as_ref().unwrap();
+        assert_eq!(refusal.kind.as_str(), "sqlite-corrupt", "{tree}");
+        assert!(refusal.message.contains(lost), "{tree}: {refusal}");
+        // Each of the two trees has the sessions that the other one lost.
+        assert_eq!(reports.len(), 1 + 100, "{tree}");
+    }
+}
+
 #[test]
 fn orphans_and_an_empty_database_are_told() {
     let dir = tempfile::tempdir().unwrap();

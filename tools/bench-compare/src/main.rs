@@ -9,6 +9,7 @@
 #[path = "../../../benches/support/blocks.rs"]
 mod blocks;
 mod cell;
+mod common;
 mod engines;
 #[path = "../../../benches/support/large.rs"]
 #[allow(dead_code, reason = "the benchmarks use the rest")]
@@ -23,12 +24,13 @@ mod trace;
 #[path = "../../../benches/support/zipf.rs"]
 mod zipf;
 
-use std::path::PathBuf;
+use std::path::Path;
 
 use anyhow::Result;
 use clap::Parser;
 
 use cell::{Cell, Sample};
+use common::Common;
 use engines::Engine;
 use report::Report;
 use trace::{Shape, Trace, TraceEvent};
@@ -62,15 +64,8 @@ struct Arguments {
     /// Events of each session
     #[arg(long, default_value_t = 2_000)]
     events: usize,
-    /// Times that each cell is run
-    #[arg(long, default_value_t = 5)]
-    runs: usize,
-    /// Where the files go; on the disk to be measured
-    #[arg(long, default_value = "target/bench-compare")]
-    dir: PathBuf,
-    /// Seed of the sessions
-    #[arg(long, default_value_t = 7)]
-    seed: u64,
+    #[command(flatten)]
+    common: Common,
     /// Print JSON instead of a table
     #[arg(long)]
     json: bool,
@@ -84,16 +79,17 @@ fn main() -> Result<()> {
         Some(Command::Peak(arguments)) => return resume::print_peak(&arguments),
         None => {}
     }
-    std::fs::create_dir_all(&arguments.dir)?;
+    let Common { runs, dir, seed } = &arguments.common;
+    std::fs::create_dir_all(dir)?;
     let sessions = sessions(&arguments);
-    let mut report = Report::new(&arguments.dir, arguments.seed, arguments.events, arguments.runs)?;
-    for run in 0..arguments.runs {
+    let mut report = Report::new(dir, *seed, arguments.events, *runs)?;
+    for run in 0..*runs {
         for &threads in &arguments.threads {
             for &batch in &arguments.batch {
                 let cell = Cell { sessions: &sessions[..threads], batch };
                 for turn in 0..Engine::ALL.len() {
                     let engine = Engine::ALL[(turn + run) % Engine::ALL.len()];
-                    let sample = measure(&arguments, &cell, engine)?;
+                    let sample = measure(dir, &cell, engine)?;
                     report.add(threads, batch, engine, sample);
                 }
             }
@@ -110,12 +106,12 @@ fn main() -> Result<()> {
 /// The sessions of the largest cell; smaller ones use the first of them.
 fn sessions(arguments: &Arguments) -> Vec<Vec<TraceEvent>> {
     let threads = arguments.threads.iter().copied().max().unwrap_or(0);
-    let seeds = (0..threads).zip(arguments.seed..);
+    let seeds = (0..threads).zip(arguments.common.seed..);
     seeds.map(|(_, seed)| Trace::new(Shape::CODING, seed).take(arguments.events).collect()).collect()
 }
 
-fn measure(arguments: &Arguments, cell: &Cell<'_>, engine: Engine) -> Result<Sample> {
-    let dir = arguments.dir.join("cell");
+fn measure(dir: &Path, cell: &Cell<'_>, engine: Engine) -> Result<Sample> {
+    let dir = dir.join("cell");
     if dir.exists() {
         std::fs::remove_dir_all(&dir)?;
     }

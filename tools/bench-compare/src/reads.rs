@@ -10,8 +10,9 @@ use anyhow::Result;
 use sessionlog::{Seq, Session, Store};
 
 use crate::blocks::Blocks;
+use crate::common::Common;
 use crate::large::{self, Scale};
-use crate::report;
+use crate::report::{self, median, sorted};
 use crate::sqlite::{self, Database};
 use crate::zipf::Zipf;
 
@@ -34,15 +35,8 @@ pub(crate) struct Arguments {
     /// Events of the session that is scanned
     #[arg(long, default_value_t = 20_000)]
     scanned: usize,
-    /// Times that each row is measured
-    #[arg(long, default_value_t = 5)]
-    runs: usize,
-    /// Where store and database are made, and kept for the next time
-    #[arg(long, default_value = "target/bench-compare")]
-    dir: PathBuf,
-    /// Seed of the sessions
-    #[arg(long, default_value_t = 7)]
-    seed: u64,
+    #[command(flatten)]
+    common: Common,
     /// Make store and database, and measure nothing
     #[arg(long)]
     only_make: bool,
@@ -50,19 +44,19 @@ pub(crate) struct Arguments {
 
 /// Runs it and prints the table.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
-    std::fs::create_dir_all(&arguments.dir)?;
+    std::fs::create_dir_all(&arguments.common.dir)?;
     let made = Made::new(arguments)?;
     if arguments.only_make {
         return Ok(());
     }
     let mut table = Table::default();
-    for _ in 0..arguments.runs.max(1) {
+    let Arguments { sessions, events, scanned, common: Common { runs, dir, seed }, .. } = arguments;
+    for _ in 0..*runs.max(&1) {
         opening(&made, &mut table)?;
         listing(&made, &mut table)?;
         single(&made, &mut table)?;
         scanning(&made, &mut table)?;
     }
-    let Arguments { sessions, events, scanned, runs, seed, dir, .. } = arguments;
     println!("{}", report::place(dir)?);
     println!(
         "seed {seed}; {sessions} sessions of {events} events, one of {scanned}; warm; medians of {runs} runs"
@@ -86,7 +80,7 @@ struct Made {
 
 impl Made {
     fn new(arguments: &Arguments) -> Result<Self> {
-        let Arguments { sessions, events, dir, seed, .. } = arguments;
+        let Arguments { sessions, events, common: Common { dir, seed, .. }, .. } = arguments;
         let scale = Scale { sessions: *sessions, events: *events };
         let store = large::kept(dir, *seed, scale);
         let database = sqlite::kept(dir, *seed, scale)?;
@@ -297,14 +291,4 @@ impl fmt::Display for Table {
         }
         Ok(())
     }
-}
-
-fn sorted(values: impl Iterator<Item = f64>) -> Vec<f64> {
-    let mut values: Vec<f64> = values.collect();
-    values.sort_by(f64::total_cmp);
-    values
-}
-
-fn median(sorted: &[f64]) -> f64 {
-    sorted[sorted.len() / 2]
 }

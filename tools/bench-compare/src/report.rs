@@ -136,9 +136,7 @@ impl Row {
     }
 
     fn median(&self, of: impl Fn(&Sample) -> f64) -> f64 {
-        let mut values: Vec<f64> = self.samples.iter().map(of).collect();
-        values.sort_by(f64::total_cmp);
-        values[values.len() / 2]
+        median(&sorted(self.samples.iter().map(of)))
     }
 
     /// The slowest and the fastest run, in events a second.
@@ -162,6 +160,18 @@ pub(crate) fn duration(seconds: f64) -> String {
         _ => (1.0, "s"),
     };
     format!("{:.1} {unit}", seconds * scale)
+}
+
+/// Samples, the least first.
+pub(crate) fn sorted(samples: impl Iterator<Item = f64>) -> Vec<f64> {
+    let mut samples: Vec<f64> = samples.collect();
+    samples.sort_by(f64::total_cmp);
+    samples
+}
+
+/// The middle one of at least one sample.
+pub(crate) fn median(sorted: &[f64]) -> f64 {
+    sorted[sorted.len() / 2]
 }
 
 fn machine() -> String {

@@ -1,6 +1,6 @@
 //! Resuming one long session of a store that was closed: from opening to surface, header and next seq. Against a reader that
 //! streams the same session as zstd JSONL and folds it to the same answer. And the memory that takes, in a process of its own.
-//! And opening a store of such a session whose writer was killed over a full segment, of which nothing is sealed.
+//! And opening and resuming such a session whose writer was killed over a full segment, of which nothing is sealed.
 //!
 //! Both are warm and take turns, run by run. Before anything is measured, both must give one answer. The reader does no more
 //! than that takes: it looks at four fields of a line, and checks nothing but that its JSON is well-formed.
@@ -21,8 +21,9 @@ use sessionlog::event::SessionHeader;
 use sessionlog::limits::SEGMENT_BYTES_DEFAULT;
 use sessionlog::{Session, Store};
 
+use crate::common::Common;
 use crate::large;
-use crate::report;
+use crate::report::{self, median, sorted};
 use crate::trace::{CREATED_AT_MS, Shape, Trace, header_line};
 
 /// Events of one frame of the JSONL file.
@@ -31,7 +32,7 @@ const FRAME_EVENTS: usize = 16;
 const BATCH_EVENTS: usize = 256;
 /// How many times as fast as the reader resuming is to be.
 const TARGET: f64 = 100.0;
-/// What opening may take after a kill.
+/// What opening and resuming may take after a kill.
 const KILLED_MAX: Duration = Duration::from_millis(100);
 
 /// The reference trace, and one whose surface only grows.
@@ -49,15 +50,8 @@ pub(crate) struct Arguments {
     /// Events of the session
     #[arg(long, default_value_t = 300_000)]
     events: usize,
-    /// Times that each is measured
-    #[arg(long, default_value_t = 9)]
-    runs: usize,
-    /// Where stores and files are made, and kept for the next time
-    #[arg(long, default_value = "target/bench-compare")]
-    dir: PathBuf,
-    /// Seed of the sessions
-    #[arg(long, default_value_t = 7)]
-    seed: u64,
+    #[command(flatten)]
+    common: Common,
     /// Make stores and files, and measure nothing
     #[arg(long)]
     only_make: bool,
@@ -72,13 +66,13 @@ pub(crate) struct PeakArguments {
 
 /// Runs it and prints the table.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
-    fs::create_dir_all(&arguments.dir)?;
+    fs::create_dir_all(&arguments.common.dir)?;
     let made: Vec<Made> =
         SHAPES.iter().map(|(name, shape)| Made::new(arguments, name, *shape)).collect::<Result<_>>()?;
     if arguments.only_make {
         return Ok(());
     }
-    let Arguments { events, runs, seed, dir, .. } = arguments;
+    let Arguments { events, common: Common { runs, dir, seed }, .. } = arguments;
     println!("{}", report::place(dir)?);
     println!(
         "seed {seed}; a session of {events} events; warm; medians of {runs} runs in turns; target {TARGET}x"
@@ -127,7 +121,7 @@ struct Made {
 
 impl Made {
     fn new(arguments: &Arguments, name: &'static str, shape: Shape) -> Result<Self> {
-        let Arguments { events, dir, seed, .. } = arguments;
+        let Arguments { events, common: Common { dir, seed, .. }, .. } = arguments;
         let name_in_dir = format!("resume-{}-{events}-{seed}", name.replace([' ', ','], "-"));
         let mut made = Ok(());
         let both = large::make_once(&dir.join(name_in_dir), |path| {
@@ -179,28 +173,23 @@ impl Made {
         Ok(text)
     }
 
-    /// Opening after a kill, and what resuming takes then: without a checkpoint the session is folded from its beginning.
+    /// Opening and resuming after a kill: what stands behind the last checkpoint is folded.
     fn write_killed(&self, runs: usize, text: &mut String) -> Result<()> {
         let copied = self.killed.with_extension("copied");
-        let mut samples: Vec<[f64; 3]> = Vec::new();
+        let mut samples: Vec<[f64; 4]> = Vec::new();
         let mut next_seq = 0;
         for _ in 0..runs.max(1) {
-            let reading = timed(|| Ok(Store::open_read_only(&self.killed)?))?;
             large::copy(&self.killed, &copied);
-            let writing = timed(|| Ok(Store::open(&copied)?))?;
-            let store = Store::open_read_only(&self.killed)?;
-            let resuming = timed(|| {
-                next_seq = resume(&store)?.next_seq;
-                Ok(())
-            })?;
-            samples.push([reading, writing, resuming].map(|time| time.as_secs_f64()));
+            let (reading, read) = opened_and_resumed(|| Store::open_read_only(&self.killed), &mut next_seq)?;
+            let (writing, written) = opened_and_resumed(|| Store::open(&copied), &mut next_seq)?;
+            samples.push([reading, read, writing, written]);
         }
         fs::remove_dir_all(&copied)?;
-        let [reading, writing, resuming] = [0, 1, 2]
+        let [reading, read, writing, written] = [0, 1, 2, 3]
             .map(|column| report::duration(median(&sorted(samples.iter().map(|sample| sample[column])))));
         write!(
             text,
-            "\n  open after kill -9           for reading {reading}, for writing {writing}; target {}; a fold of its {next_seq} events {resuming}",
+            "\n  open and resume after kill -9  for reading {reading} + {read}, for writing {writing} + {written}; target {}; {next_seq} events",
             report::duration(KILLED_MAX.as_secs_f64())
         )?;
         Ok(())
@@ -318,6 +307,19 @@ fn stream(path: &Path) -> Result<(Answer, u64)> {
     Ok((Answer { surface, header, next_seq }, bytes))
 }
 
+/// Seconds that opening takes, and resuming then.
+fn opened_and_resumed(
+    open: impl FnOnce() -> sessionlog::Result<Store>,
+    next_seq: &mut u64,
+) -> Result<(f64, f64)> {
+    let start = Instant::now();
+    let store = open()?;
+    let opening = start.elapsed();
+    *next_seq = resume(&store)?.next_seq;
+    let both = start.elapsed();
+    Ok((opening.as_secs_f64(), (both - opening).as_secs_f64()))
+}
+
 /// The store stays open: closing it is not measured.
 fn resumed(store: Store) -> Result<(Store, Answer)> {
     let answer = resume(&store)?;
@@ -335,14 +337,4 @@ fn timed<T>(run: impl FnOnce() -> Result<T>) -> Result<Duration> {
 #[allow(clippy::cast_precision_loss, reason = "for people")]
 fn megabytes(bytes: u64) -> f64 {
     bytes as f64 / 1e6
-}
-
-fn sorted(values: impl Iterator<Item = f64>) -> Vec<f64> {
-    let mut values: Vec<f64> = values.collect();
-    values.sort_by(f64::total_cmp);
-    values
-}
-
-fn median(sorted: &[f64]) -> f64 {
-    sorted[sorted.len() / 2]
 }

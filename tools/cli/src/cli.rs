@@ -106,9 +106,9 @@ impl Context {
         Store::open_read_only(&self.store_dir)
     }
 
-    /// The store for writing.
+    /// The store for writing. It seals when it is told to: commands are short, and do the same each time.
     pub(crate) fn writer(&self, create: bool) -> sessionlog::Result<Store> {
-        StoreOptions::new().create(create).open(&self.store_dir)
+        StoreOptions::new().create(create).sealing(false).open(&self.store_dir)
     }
 }
 

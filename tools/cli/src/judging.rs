@@ -6,6 +6,7 @@ use sessionlog::event::{Event, Refusal, RepairKind, SessionHeader, SessionState,
 use sessionlog::import::{CutRecord, Judgement, LoggedHeader, Repair, Verdict};
 use sessionlog::projection::{Replacement, State, Usage};
 use sessionlog::repair::may_help;
+use sessionlog::{Seq, Session};
 
 use crate::conversation::text_of;
 use crate::output::json::{Json, Object, Raw};
@@ -131,6 +132,25 @@ pub(crate) fn descent(header: &SessionHeader) -> Option<String> {
         text.push_str(&format!(", seeded with {}", human::counted(length, "event")));
     }
     Some(text)
+}
+
+/// Folds the tokens of a session's own requests. `each` is shown every event, or why it cannot be read: then it counts nowhere,
+/// unless `each` fails.
+pub(crate) fn usage_of(
+    session: &Session,
+    mut each: impl FnMut(sessionlog::Result<&Event<'_>>) -> anyhow::Result<()>,
+) -> anyhow::Result<Usage> {
+    let mut usage = Usage::new(session.header().seed_length);
+    for event in session.events(Seq::new(0)..session.next_seq()?)? {
+        match event {
+            Ok(event) => {
+                usage.take(&event);
+                each(Ok(&event))?;
+            }
+            Err(error) => each(Err(error))?,
+        }
+    }
+    Ok(usage)
 }
 
 /// The tokens that a session's own requests took; nothing where none were reported.

@@ -5,12 +5,13 @@
 
 mod plot;
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
 
 use anyhow::{Context as _, ensure};
 use sessionlog::projection::Usage;
+use sessionlog::storage::{DiskStorage, Storage as _};
 use sessionlog::{FileStats, SessionInfo, Stats};
 
 use crate::judging;
@@ -73,20 +74,9 @@ pub(crate) fn publish(path: &Path, page: &str, out: &mut Output) -> anyhow::Resu
         file.write_all(page.as_bytes())?;
         file.as_file().sync_all()?;
         file.persist(path)?;
-        sync_directory(parent)
+        DiskStorage::open(parent, false)?.sync_directory()
     };
     write().with_context(|| format!("write report {shown}"))
-}
-
-#[cfg(unix)]
-fn sync_directory(directory: &Path) -> io::Result<()> {
-    File::open(directory)?.sync_all()
-}
-
-/// Other systems have no way to sync a directory.
-#[cfg(not(unix))]
-fn sync_directory(_directory: &Path) -> io::Result<()> {
-    Ok(())
 }
 
 const FILES_TEXT: &str = "Each file: the events in it as JSON lines, and what the file takes. Files that hold frames as \

@@ -5,7 +5,7 @@ use std::io::Write;
 use sessionlog::event::json::Value;
 use sessionlog::event::{Event, SurfaceOp};
 use sessionlog::import::{JudgeOptions, judge_session};
-use sessionlog::projection::{self, derived_message};
+use sessionlog::projection::derived_message;
 use sessionlog::{HeaderSnapshot, Seq, Session};
 
 use crate::cli::{self, Context};
@@ -116,12 +116,7 @@ fn conversation(out: &mut Output, session: &Session) -> anyhow::Result<()> {
         out.line(human::one_line(&descent))?;
     }
     out.line("")?;
-    let mut usage = projection::Usage::new(header.seed_length);
-    for event in session.events(Seq::new(0)..session.next_seq()?)? {
-        let event = event?;
-        usage.take(&event);
-        told(out, &event)?;
-    }
+    let usage = judging::usage_of(session, |event| told(out, event?))?;
     if let Some(tokens) = judging::tokens(&usage) {
         out.line(out.style().dim(&format!("── tokens: {tokens}")))?;
     }

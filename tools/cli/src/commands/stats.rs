@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use sessionlog::projection::Usage;
-use sessionlog::{ErrorKind, Seq, Session, SessionInfo, Stats, Store};
+use sessionlog::{ErrorKind, Session, SessionInfo, Stats, Store};
 
 use crate::cli::Context;
 use crate::exit::{self, Exit};
@@ -71,17 +71,14 @@ pub(crate) fn run(context: &mut Context, args: &Args) -> anyhow::Result<Exit> {
     Ok(Exit::findings(stats.unreadable > 0))
 }
 
-/// The tokens of a session's own requests. An event that cannot be read counts nowhere.
-fn usage_of(session: &Session) -> sessionlog::Result<Usage> {
-    let mut usage = Usage::new(session.header().seed_length);
-    for event in session.events(Seq::new(0)..session.next_seq()?)? {
-        match event {
-            Ok(event) => usage.take(&event),
-            Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported) => {}
-            Err(error) => return Err(error),
+/// Events that cannot be read are told by the stats.
+fn usage_of(session: &Session) -> anyhow::Result<Usage> {
+    judging::usage_of(session, |event| match event {
+        Err(error) if !matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported) => {
+            Err(error.into())
         }
-    }
-    Ok(usage)
+        _ => Ok(()),
+    })
 }
 
 /// The sessions with the most events, and what is their own.
